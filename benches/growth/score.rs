@@ -1,6 +1,7 @@
 //! Scores the verdicts of a judge on a case, and sums them over many cases.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gputop::base::units::{Bytes, Moment};
 use gputop::model::{LeakDetector, LeakVerdict, PartedDetector};
@@ -36,6 +37,19 @@ pub(crate) struct Judgement {
     /// The forecast time until memory runs out, in seconds: likely, low, high. `None` without a
     /// forecast.
     pub(crate) time_left: Option<[f64; 3]>,
+}
+
+impl Judgement {
+    /// The verdict with the forecast of the detector that gave it.
+    fn of(verdict: LeakVerdict, detector: &LeakDetector) -> Self {
+        let forecast = detector.evidence().and_then(|evidence| evidence.forecast);
+        let seconds = |time: Duration| time.as_secs_f64();
+        Self {
+            verdict,
+            time_left: forecast
+                .map(|forecast| [forecast.likely, forecast.low, forecast.high].map(seconds)),
+        }
+    }
 }
 
 /// The result of a judge on a case. Times are in seconds since the beginning of the series.
@@ -74,6 +88,127 @@ pub(crate) struct Outcome {
     hours: f64,
 }
 
+/// Takes the judgements of a case one after the other into its outcome.
+struct Scorer<'a> {
+    case: &'a Case,
+    outcome: Outcome,
+    last_verdict: LeakVerdict,
+    /// The time of the last judgement.
+    before: f64,
+    /// The time of the last forecast that was counted.
+    minute: f64,
+    was_soon: bool,
+}
+
+impl Scorer<'_> {
+    fn record(&mut self, at: f64, judgement: Judgement) {
+        let case = self.case;
+        let onset = case.onset.unwrap_or(f64::INFINITY);
+        let is_leak = judgement.verdict == LeakVerdict::Leak;
+        let is_new = is_leak && self.last_verdict != LeakVerdict::Leak;
+        let outcome = &mut self.outcome;
+        if at < onset {
+            if is_new {
+                outcome.false_alarms.push(at);
+            }
+            outcome.healthy = at;
+        } else if is_leak {
+            outcome.detected.get_or_insert(at);
+            outcome.episodes += u32::from(is_new);
+            outcome.leak_verdict_s += at - self.before;
+        }
+        if let Some(plateau) = case.plateau
+            && at > plateau
+            && judgement.verdict >= LeakVerdict::Suspect
+        {
+            outcome.lingered = at - plateau;
+        }
+        outcome.changes += u32::from(judgement.verdict != self.last_verdict);
+        outcome.hours = at / 3600.0;
+        self.last_verdict = judgement.verdict;
+        self.before = at;
+        if let (Some(out_of_memory_at), true, Some(time_left)) = (
+            case.out_of_memory_at,
+            is_leak && at >= onset,
+            judgement.time_left,
+        ) {
+            let half = f64::midpoint(onset.max(0.0), out_of_memory_at);
+            self.record_forecast(at, out_of_memory_at - at, time_left, at >= half);
+        }
+    }
+
+    /// `left` is the time that was left indeed.
+    fn record_forecast(
+        &mut self,
+        at: f64,
+        left: f64,
+        [likely, low, high]: [f64; 3],
+        is_past_half: bool,
+    ) {
+        let outcome = &mut self.outcome;
+        let is_right = low <= left && left <= high;
+        let error = (likely - left) / left;
+        if outcome.call.is_none() && left > 0.0 {
+            outcome.call = Some((error, is_right));
+        }
+        let is_soon = likely <= 3600.0 && left > 7200.0;
+        outcome.false_soon += u32::from(is_soon && !self.was_soon);
+        self.was_soon = is_soon;
+        if is_past_half && outcome.half.is_none() {
+            outcome.half = Some((error, is_right));
+            outcome.widths = if left < likely {
+                (left - likely) / (likely - low)
+            } else {
+                (left - likely) / (high - likely)
+            };
+        }
+        if at - self.minute >= 60.0 && left > 0.0 {
+            self.minute = at;
+            outcome.minutes.0 += 1;
+            outcome.minutes.1 += u32::from(is_right);
+        }
+    }
+}
+
+/// Calls `record` with the time and the verdict of the judge at each sample.
+fn judge_samples(
+    judge: Judge,
+    case: &Case,
+    samples: &[Sample],
+    tensors: &[Sample],
+    mut record: impl FnMut(f64, Judgement),
+) {
+    let limit = Some(Bytes(case.capacity));
+    match judge {
+        Judge::Gputop => {
+            let mut growth = LeakDetector::default();
+            for (at, bytes) in samples {
+                growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
+                record(
+                    *at as f64 / 1000.0,
+                    Judgement::of(growth.verdict(), &growth),
+                );
+            }
+        }
+        Judge::Parts => {
+            let mut growth = PartedDetector::default();
+            for ((at, bytes), (_, allocated)) in samples.iter().zip(tensors) {
+                // Counts the context as a tensor.
+                let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
+                growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
+                let growing = growth.growth();
+                record(
+                    *at as f64 / 1000.0,
+                    Judgement::of(growing.verdict(), growing.detector),
+                );
+            }
+        }
+        Judge::Threshold => baselines::threshold(case, samples, record),
+        Judge::Regression => baselines::regression(case, samples, record),
+        Judge::MannKendall => baselines::mann_kendall(case, samples, record),
+    }
+}
+
 impl Outcome {
     /// `tensors` are read at the same times as `samples`.
     pub(crate) fn of(
@@ -83,118 +218,21 @@ impl Outcome {
         tensors: &[Sample],
         interval: f64,
     ) -> Self {
-        let mut outcome = Self::default();
-        let onset = case.onset.unwrap_or(f64::INFINITY);
-        let half = case
-            .out_of_memory_at
-            .map(|out_of_memory_at| f64::midpoint(onset.max(0.0), out_of_memory_at));
-        let mut last_verdict = LeakVerdict::TooSoon;
-        let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
-        let mut was_soon = false;
-        let mut record = |at: f64, judgement: Judgement| {
-            let is_leak = judgement.verdict == LeakVerdict::Leak;
-            if at < onset {
-                if is_leak && last_verdict != LeakVerdict::Leak {
-                    outcome.false_alarms.push(at);
-                }
-                outcome.healthy = at;
-            } else {
-                if is_leak && outcome.detected.is_none() {
-                    outcome.detected = Some(at);
-                }
-                outcome.episodes += u32::from(is_leak && last_verdict != LeakVerdict::Leak);
-                if is_leak {
-                    outcome.leak_verdict_s += at - before;
-                }
-            }
-            if let Some(plateau) = case.plateau
-                && at > plateau
-                && judgement.verdict >= LeakVerdict::Suspect
-            {
-                outcome.lingered = at - plateau;
-            }
-            if let (Some(out_of_memory_at), true, Some([likely, low, high])) = (
-                case.out_of_memory_at,
-                is_leak && at >= onset,
-                judgement.time_left,
-            ) {
-                let left = out_of_memory_at - at;
-                if outcome.call.is_none() && left > 0.0 {
-                    outcome.call = Some(((likely - left) / left, low <= left && left <= high));
-                }
-                let is_soon = likely <= 3600.0 && left > 7200.0;
-                outcome.false_soon += u32::from(is_soon && !was_soon);
-                was_soon = is_soon;
-                if half.is_some_and(|half| at >= half) && outcome.half.is_none() {
-                    outcome.half = Some(((likely - left) / left, low <= left && left <= high));
-                    outcome.widths = if left < likely {
-                        (left - likely) / (likely - low)
-                    } else {
-                        (left - likely) / (high - likely)
-                    };
-                }
-                if at - minute >= 60.0 && left > 0.0 {
-                    minute = at;
-                    outcome.minutes.0 += 1;
-                    outcome.minutes.1 += u32::from(low <= left && left <= high);
-                }
-            }
-            outcome.changes += u32::from(judgement.verdict != last_verdict);
-            outcome.hours = at / 3600.0;
-            last_verdict = judgement.verdict;
-            before = at;
+        let mut scorer = Scorer {
+            case,
+            outcome: Self::default(),
+            last_verdict: LeakVerdict::TooSoon,
+            before: 0.0,
+            minute: f64::NEG_INFINITY,
+            was_soon: false,
         };
-        match judge {
-            Judge::Gputop => {
-                let mut growth = LeakDetector::default();
-                let limit = Some(Bytes(case.capacity));
-                for (at, bytes) in samples {
-                    growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
-                    let forecast = growth.evidence().and_then(|evidence| evidence.forecast);
-                    let time_left = forecast.map(|forecast| {
-                        [forecast.likely, forecast.low, forecast.high]
-                            .map(|time| time.as_secs_f64())
-                    });
-                    record(
-                        *at as f64 / 1000.0,
-                        Judgement {
-                            verdict: growth.verdict(),
-                            time_left,
-                        },
-                    );
-                }
-            }
-            Judge::Parts => {
-                let mut growth = PartedDetector::default();
-                let limit = Some(Bytes(case.capacity));
-                for ((at, bytes), (_, allocated)) in samples.iter().zip(tensors) {
-                    // Counts the context as a tensor.
-                    let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
-                    growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
-                    let growing = growth.growth();
-                    let forecast = growing
-                        .detector
-                        .evidence()
-                        .and_then(|evidence| evidence.forecast);
-                    let time_left = forecast.map(|forecast| {
-                        [forecast.likely, forecast.low, forecast.high]
-                            .map(|time| time.as_secs_f64())
-                    });
-                    record(
-                        *at as f64 / 1000.0,
-                        Judgement {
-                            verdict: growing.verdict(),
-                            time_left,
-                        },
-                    );
-                }
-            }
-            Judge::Threshold => baselines::threshold(case, samples, record),
-            Judge::Regression => baselines::regression(case, samples, record),
-            Judge::MannKendall => baselines::mann_kendall(case, samples, record),
-        }
+        judge_samples(judge, case, samples, tensors, |at, judgement| {
+            scorer.record(at, judgement);
+        });
+        let mut outcome = scorer.outcome;
         if let Some(detected) = outcome.detected {
             outcome.delay = ((detected - case.detectable_from()) / interval).max(0.0);
+            let onset = case.onset.unwrap_or(f64::INFINITY);
             outcome.delay_share = (detected - onset) / (case.end - onset);
         }
         outcome

@@ -303,24 +303,8 @@ impl ScreenShape {
         );
         let gpu_rows = gpu_rows + waiting_rows;
         let rest = lists - gpu_rows;
-        // The frame around the list of processes.
-        let free = if has_frames { rest - 2 } else { rest };
-        let graph_rows = match self.graph {
-            GraphVisibility::Hidden => 0,
-            GraphVisibility::Shown => free
-                .saturating_sub(PROCESSES)
-                .min((free * 3 / 5).max(*GRAPH.start())),
-            GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
-                let unused = free.saturating_sub(self.processes.max(FEWEST_BESIDE_GRAPH));
-                (free - 11).min(free / 2).max(unused)
-            }
-            GraphVisibility::WhenRoomy => 0,
-        };
-        let graph_rows = if graph_rows < 4 {
-            0
-        } else {
-            graph_rows.min(*GRAPH.end())
-        };
+        // The frame around the list of processes takes two rows.
+        let graph_rows = self.graph_rows(if has_frames { rest - 2 } else { rest });
         let host = take(host_rows);
         let gpus = take(gpu_rows);
         let tiles = shape.map(|(columns, _, height)| TileGrid {
@@ -429,6 +413,22 @@ impl ScreenShape {
         }
         // A list that scrolls leaves half of the screen to the processes.
         wanted.min(between / 2 - 1).max(wanted.min(3)).min(between)
+    }
+
+    /// The rows of the graph, of those that are free for it and the processes.
+    fn graph_rows(self, free: u16) -> u16 {
+        let rows = match self.graph {
+            GraphVisibility::Hidden => 0,
+            GraphVisibility::Shown => free
+                .saturating_sub(PROCESSES)
+                .min((free * 3 / 5).max(*GRAPH.start())),
+            GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
+                let unused = free.saturating_sub(self.processes.max(FEWEST_BESIDE_GRAPH));
+                (free - 11).min(free / 2).max(unused)
+            }
+            GraphVisibility::WhenRoomy => 0,
+        };
+        if rows < 4 { 0 } else { rows.min(*GRAPH.end()) }
     }
 }
 

@@ -289,15 +289,7 @@ impl FreeGpuSearch<'_> {
                 && gpu_ids::is_chosen(snapshot, gpu, &self.args.id)
         };
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(is_candidate).collect();
-        for gpu in &candidates {
-            if gpu.load.sm == Ok(Percent::new(0.0)) {
-                self.idle_since
-                    .entry(gpu.uuid.clone())
-                    .or_insert(snapshot.at);
-            } else {
-                self.idle_since.remove(&gpu.uuid);
-            }
-        }
+        self.note_idle(&candidates, snapshot.at);
         let suitable = candidates
             .iter()
             .filter(|gpu| self.is_suitable(gpu))
@@ -316,27 +308,7 @@ impl FreeGpuSearch<'_> {
             )
         });
         let wanted = self.args.count.get();
-        let (mut chosen, mut locks) = (Vec::new(), Vec::new());
-        let folder = LockFolder::open()
-            .inspect_err(|reason| self.warn(reason))
-            .ok();
-        for gpu in free {
-            if chosen.len() == wanted {
-                break;
-            }
-            match folder
-                .as_ref()
-                .map(|folder| folder.lock(&gpu.uuid))
-                .transpose()
-            {
-                Ok(Some(None)) => taken.push((gpu, "is taken by another gputop free".to_owned())),
-                Ok(lock) => {
-                    chosen.push(gpu);
-                    locks.extend(lock.flatten());
-                }
-                Err(error) => taken.push((gpu, format!("cannot be locked ({error})"))),
-            }
-        }
+        let (chosen, locks) = self.lock(free, &mut taken);
         if chosen.len() == wanted {
             let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
             let id = |gpu: &&Gpu| {
@@ -382,6 +354,48 @@ impl FreeGpuSearch<'_> {
                 write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }
         Some(Err((Exit::NoneFree, reason)))
+    }
+
+    /// Remembers since when each GPU is idle.
+    fn note_idle(&mut self, gpus: &[&Gpu], now: Moment) {
+        for gpu in gpus {
+            if gpu.load.sm == Ok(Percent::new(0.0)) {
+                self.idle_since.entry(gpu.uuid.clone()).or_insert(now);
+            } else {
+                self.idle_since.remove(&gpu.uuid);
+            }
+        }
+    }
+
+    /// Locks as many of the free GPUs as are wanted. Adds those that cannot be had to `taken`, with
+    /// the reason.
+    fn lock<'a>(
+        &mut self,
+        free: Vec<&'a Gpu>,
+        taken: &mut Vec<(&'a Gpu, String)>,
+    ) -> (Vec<&'a Gpu>, Vec<GpuLock>) {
+        let (mut chosen, mut locks) = (Vec::new(), Vec::new());
+        let folder = LockFolder::open()
+            .inspect_err(|reason| self.warn(reason))
+            .ok();
+        for gpu in free {
+            if chosen.len() == self.args.count.get() {
+                break;
+            }
+            match folder
+                .as_ref()
+                .map(|folder| folder.lock(&gpu.uuid))
+                .transpose()
+            {
+                Ok(Some(None)) => taken.push((gpu, "is taken by another gputop free".to_owned())),
+                Ok(lock) => {
+                    chosen.push(gpu);
+                    locks.extend(lock.flatten());
+                }
+                Err(error) => taken.push((gpu, format!("cannot be locked ({error})"))),
+            }
+        }
+        (chosen, locks)
     }
 
     /// Says once that GPUs cannot be locked. The GPUs are free nevertheless, and a job must not

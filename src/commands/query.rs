@@ -29,7 +29,9 @@ use super::gpu_ids;
 use super::read_hosts;
 use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
+use crate::base::units::Moment;
 use crate::flags::ReadOptions;
+use crate::model::HostModel;
 use crate::output::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL, SHORTEST_LOOP};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
@@ -107,6 +109,20 @@ pub struct QueryOptions {
     pub file: Option<PathBuf>,
 }
 
+impl QueryOptions {
+    fn has_processes(&self) -> bool {
+        self.query.as_ref().is_some_and(Query::has_processes)
+    }
+
+    fn has_rates(&self) -> bool {
+        matches!(self.query, Some(Query::ProcessCsv | Query::Monitor(_)))
+    }
+
+    fn is_usage(&self) -> bool {
+        matches!(self.query, Some(Query::Usage))
+    }
+}
+
 /// Answers once, or every `options.every`. Fails if no agent can be started or the answer cannot be
 /// written.
 pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
@@ -124,7 +140,36 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         output::print(table.help().as_bytes())?;
         return Ok(Exit::Success.into());
     }
-    let only = wanted_readings(options, &fields);
+    let read = read_options(options, &fields);
+    let mut answers = AnswerLoop {
+        options,
+        fields,
+        output: QueryOutput {
+            path: options.file.as_deref(),
+            file: None,
+        },
+        count: 0,
+        skipped_passes: 0,
+        answered_at: None,
+        unknown_ids: Vec::new(),
+    };
+    let outcome = read_hosts::read_until(&read, options.has_rates(), |hosts| {
+        let (model, snapshot) = hosts[0].seen?;
+        answers.take(hosts[0].name, model, snapshot)
+    })?;
+    answers.finish(match outcome {
+        Ok(end) => end?,
+        Err(reason) => QueryEnd {
+            exit: Exit::Partial,
+            reason: Some(reason),
+            as_nvidia_smi: NvidiaSmiExit::OTHER,
+        },
+    })
+}
+
+/// Returns how the agent is started and read.
+fn read_options(options: &QueryOptions, fields: &[QueryField]) -> ReadOptions {
+    let only = wanted_readings(options, fields);
     let agent = AgentOptions {
         interval: options
             .every
@@ -133,124 +178,158 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         only,
         ..options.agent.clone()
     };
-    let read = ReadOptions {
+    ReadOptions {
         interval: agent.interval,
         sources: vec![Source::LocalAgent(agent)],
         timeout: options.timeout,
-    };
-    let mut output = QueryOutput {
-        path: options.file.as_deref(),
-        file: None,
-    };
-    let is_usage = matches!(options.query, Some(Query::Usage));
-    let is_summary = matches!(options.query, Some(Query::Summary));
-    let mut is_first = true;
-    let mut skipped_passes = 0;
-    let mut answered_at = None;
-    // An agent's second pass follows the first at once, because rates need two. Only one of them is
-    // answered.
-    let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
-    let mut unknown_ids = Vec::new();
-    let has_rates = matches!(options.query, Some(Query::ProcessCsv | Query::Monitor(_)));
-    let mut answers = 0;
-    let outcome = read_hosts::read_until(&read, has_rates, |hosts| {
-        let (model, snapshot) = hosts[0].seen?;
-        if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
+    }
+}
+
+/// The end of a query.
+struct QueryEnd {
+    exit: Exit,
+    /// The reason why there is no answer.
+    reason: Option<Text>,
+    as_nvidia_smi: NvidiaSmiExit,
+}
+
+/// Answers a query at each interval.
+struct AnswerLoop<'a> {
+    options: &'a QueryOptions,
+    fields: Vec<QueryField>,
+    output: QueryOutput<'a>,
+    /// The number of answers.
+    count: u32,
+    /// The passes since the last answer.
+    skipped_passes: u32,
+    answered_at: Option<Moment>,
+    unknown_ids: Vec<String>,
+}
+
+impl AnswerLoop<'_> {
+    /// Takes the latest snapshot, and answers if it is time. Returns `None` to wait for the next
+    /// one.
+    fn take(
+        &mut self,
+        host: &str,
+        model: &HostModel,
+        snapshot: &Snapshot,
+    ) -> Option<anyhow::Result<QueryEnd>> {
+        let options = self.options;
+        // An agent's second pass follows the first at once, because rates need two. Only one of
+        // them is answered.
+        let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
+        let pause = |answered_at| snapshot.at.since(answered_at);
+        if self
+            .answered_at
+            .is_some_and(|at| pause(at) < shortest_pause)
+        {
             return None;
         }
-        skipped_passes += 1;
-        // The scan of /proc runs beside the passes over the driver, and delivers its result a
-        // little later.
-        let has_processes = options.query.as_ref().is_some_and(Query::has_processes);
-        let lacks_rates = has_rates && is_first && rows::lacks_cpu(snapshot);
-        let is_incomplete = has_processes && rows::is_incomplete(snapshot) || lacks_rates;
-        if is_incomplete && skipped_passes < PATIENCE {
+        self.skipped_passes += 1;
+        if self.is_incomplete(snapshot) && self.skipped_passes < PATIENCE {
             return None;
         }
-        let snapshot = &*options.processes.of(hosts[0].name, model, snapshot, false);
+        let snapshot = &*options.processes.of(host, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
-        let needs_lists = options
-            .query
-            .as_ref()
-            .is_some_and(|query| query.has_processes() && !is_summary);
-        let mut as_nvidia_smi = nvidia_smi_exit::of(exit, snapshot, &gpus, needs_lists);
+        let as_nvidia_smi = self.nvidia_smi_exit(exit, snapshot, &gpus);
+        // Without an answer, a loop waits for the driver. nvidia-smi ends.
+        let ends_without = options.every.is_none() || options.caller == Caller::NvidiaSmi;
+        let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing)
+            && !as_nvidia_smi.is_refusal();
+        let mut end = QueryEnd {
+            exit,
+            reason: None,
+            as_nvidia_smi,
+        };
+        if !has_answer && !options.is_usage() && ends_without {
+            end.reason = Some(reason(exit, snapshot, options));
+            return Some(Ok(end));
+        }
+        let is_first = self.count == 0;
+        if is_first {
+            self.print_problems(snapshot, &gpus);
+        }
+        let text = answer(snapshot, &gpus, options, &self.fields, is_first);
+        (self.skipped_passes, self.answered_at) = (0, Some(snapshot.at));
+        self.count += 1;
+        match self.output.put(&text) {
+            Ok(()) if options.every.is_some() && options.count != Some(self.count) => None,
+            Ok(()) => Some(Ok(end)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Whether the next pass will have more. The scan of /proc runs beside the passes over the
+    /// driver, and delivers its result a little later.
+    fn is_incomplete(&self, snapshot: &Snapshot) -> bool {
+        self.options.has_processes() && rows::is_incomplete(snapshot)
+            || self.options.has_rates() && self.count == 0 && rows::lacks_cpu(snapshot)
+    }
+
+    fn nvidia_smi_exit(&self, exit: Exit, snapshot: &Snapshot, gpus: &[&Gpu]) -> NvidiaSmiExit {
+        let is_summary = matches!(self.options.query, Some(Query::Summary));
+        let needs_lists = self.options.has_processes() && !is_summary;
+        let found = nvidia_smi_exit::of(exit, snapshot, gpus, needs_lists);
         // The process monitor has no row for processes that are not known, unlike the other lists.
         let lacks_list = || {
             gpus.iter()
                 .any(|gpu| nvidia_smi_exit::without_list(gpu).is_some())
         };
-        if matches!(options.query, Some(Query::Monitor(_)))
-            && as_nvidia_smi.code == 0
-            && lacks_list()
+        if matches!(self.options.query, Some(Query::Monitor(_))) && found.code == 0 && lacks_list()
         {
-            as_nvidia_smi = NvidiaSmiExit::OTHER;
+            return NvidiaSmiExit::OTHER;
         }
-        // Without an answer, a loop waits for the driver. nvidia-smi ends.
-        let ends_without = options.every.is_none() || options.caller == Caller::NvidiaSmi;
-        let has_answer = !matches!(exit, Exit::NoDriver | Exit::NoGpu | Exit::Nothing)
-            && !as_nvidia_smi.is_refusal();
-        if !has_answer && !is_usage && ends_without {
-            return Some(Ok((
-                exit,
-                Some(reason(exit, snapshot, options)),
-                as_nvidia_smi,
-            )));
+        found
+    }
+
+    /// Prints a sentence on everything that the answer lacks.
+    fn print_problems(&mut self, snapshot: &Snapshot, gpus: &[&Gpu]) {
+        self.unknown_ids = gpu_ids::unknown(&[snapshot], &self.options.ids);
+        if !self.unknown_ids.is_empty() {
+            output::print_error(&gpu_ids::no_such_gpu(&self.unknown_ids));
         }
-        if is_first {
-            unknown_ids = gpu_ids::unknown(&[snapshot], &options.ids);
-            if !unknown_ids.is_empty() {
-                output::print_error(&gpu_ids::no_such_gpu(&unknown_ids));
+        let of_gpus = || snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus));
+        of_gpus()
+            .filter_map(|gpu| gpu.trouble.as_ref())
+            .for_each(|trouble| output::print_error(&trouble.sentence));
+        // The sentence about a trouble names the call.
+        let is_asked = |gpu: &&Gpu| self.options.has_processes() && gpu.trouble.is_none();
+        for sentence in unknown_processes::sentences(of_gpus().filter(is_asked)) {
+            output::print_error(&Text::new(sentence));
+        }
+    }
+
+    fn finish(&self, end: QueryEnd) -> anyhow::Result<ExitCode> {
+        let QueryEnd {
+            exit,
+            reason,
+            as_nvidia_smi,
+        } = end;
+        match self.options.caller {
+            Caller::NvidiaSmi if self.options.is_usage() => Ok(Exit::Success.into()),
+            Caller::NvidiaSmi => {
+                output::print(as_nvidia_smi.sentence.as_bytes())?;
+                reason
+                    .filter(|_| as_nvidia_smi.sentence.is_empty())
+                    .iter()
+                    .for_each(output::print_error);
+                let code = if self.unknown_ids.is_empty() {
+                    as_nvidia_smi.code
+                } else {
+                    NvidiaSmiExit::NO_DEVICE
+                };
+                Ok(code.into())
             }
-            let of_gpus = snapshot
-                .gpus
-                .iter()
-                .filter(|gpu| is_of_one(gpu, &gpus))
-                .filter_map(|gpu| gpu.trouble.as_ref());
-            of_gpus.for_each(|trouble| output::print_error(&trouble.sentence));
-            // The sentence about a trouble names the call.
-            let is_asked =
-                |gpu: &&Gpu| has_processes && gpu.trouble.is_none() && is_of_one(gpu, &gpus);
-            for sentence in unknown_processes::sentences(snapshot.gpus.iter().filter(is_asked)) {
-                output::print_error(&Text::new(sentence));
+            Caller::Gputop => {
+                reason.iter().for_each(output::print_error);
+                Ok(match exit {
+                    Exit::Success if !self.unknown_ids.is_empty() => Exit::Nothing,
+                    _ => exit,
+                }
+                .into())
             }
-        }
-        let text = answer(snapshot, &gpus, options, &fields, is_first);
-        (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));
-        answers += 1;
-        match output.put(&text) {
-            Ok(()) if options.every.is_some() && options.count != Some(answers) => None,
-            Ok(()) => Some(Ok((exit, None, as_nvidia_smi))),
-            Err(error) => Some(Err(error)),
-        }
-    })?;
-    let (exit, reason, as_nvidia_smi) = match outcome {
-        Ok(answered) => answered?,
-        Err(reason) => (Exit::Partial, Some(reason), NvidiaSmiExit::OTHER),
-    };
-    let exit = if exit == Exit::Success && !unknown_ids.is_empty() {
-        Exit::Nothing
-    } else {
-        exit
-    };
-    match (options.caller, reason) {
-        (Caller::NvidiaSmi, _) if is_usage => Ok(Exit::Success.into()),
-        (Caller::NvidiaSmi, reason) => {
-            output::print(as_nvidia_smi.sentence.as_bytes())?;
-            reason
-                .filter(|_| as_nvidia_smi.sentence.is_empty())
-                .iter()
-                .for_each(output::print_error);
-            let code = if unknown_ids.is_empty() {
-                as_nvidia_smi.code
-            } else {
-                NvidiaSmiExit::NO_DEVICE
-            };
-            Ok(code.into())
-        }
-        (Caller::Gputop, reason) => {
-            reason.iter().for_each(output::print_error);
-            Ok(exit.into())
         }
     }
 }

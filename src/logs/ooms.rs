@@ -255,7 +255,24 @@ fn describe(path: &Path, report: &OomReport, style: TextStyle) -> String {
             .iter()
             .for_each(|holder| text.paragraph(INDENT, format_args!("  held by {holder}")));
     }
+    let rows = memory_rows(report) + "\n" + &tensor_rows(report) + "\n" + &stack_rows(report);
     let mut out = text.finish();
+    out.push('\n');
+    out.push_str(&if style.ascii {
+        table::ascii(&rows)
+    } else {
+        rows
+    });
+    if let Some(snapshot) = snapshot(path, report) {
+        out.push_str("\nsnapshot for https://docs.pytorch.org/memory_viz: ");
+        out.push_str(&snapshot.display().to_string());
+        out.push('\n');
+    }
+    out
+}
+
+/// A table of the memory of PyTorch on the device that was full.
+fn memory_rows(report: &OomReport) -> String {
     let mut rows = String::new();
     for device in report
         .devices
@@ -283,41 +300,34 @@ fn describe(path: &Path, report: &OomReport, style: TextStyle) -> String {
             cells,
         );
     }
-    let groups = report.groups.iter().take(10);
-    let cells = groups.map(|group| {
+    rows
+}
+
+/// A table of the largest groups of tensors.
+fn tensor_rows(report: &OomReport) -> String {
+    let cells = report.groups.iter().take(10).map(|group| {
         [
             tensors::tensors(group),
             group.bytes.to_string(),
             tensors::category(group),
         ]
     });
-    rows.push('\n');
+    let mut rows = String::new();
     table::rows(
         &mut rows,
         None,
         &[("LARGEST TENSORS", false), ("", true), ("", false)],
         cells,
     );
-    rows.push('\n');
+    rows
+}
+
+fn stack_rows(report: &OomReport) -> String {
     let frames = report.stack.iter().take(12);
     let frames = frames.map(|(file, line, function)| format!("  {file}:{line} in {function}\n"));
-    rows.push_str(
-        &std::iter::once("STACK, innermost first\n".to_owned())
-            .chain(frames)
-            .collect::<String>(),
-    );
-    out.push('\n');
-    out.push_str(&if style.ascii {
-        table::ascii(&rows)
-    } else {
-        rows
-    });
-    if let Some(snapshot) = snapshot(path, report) {
-        out.push_str("\nsnapshot for https://docs.pytorch.org/memory_viz: ");
-        out.push_str(&snapshot.display().to_string());
-        out.push('\n');
-    }
-    out
+    std::iter::once("STACK, innermost first\n".to_owned())
+        .chain(frames)
+        .collect()
 }
 
 fn line(report: &OomReport) -> Option<&Text> {

@@ -45,23 +45,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         };
         pen.put(recording.words(), style).skip(2);
     }
+    if let Some((words, style)) = silence(theme, app) {
+        pen.put(words, style);
+        return;
+    }
     let fleet = app.fleet();
-    if !fleet.has_many()
-        && let Some((host, trouble)) = app.troubles().next()
-    {
-        pen.put(
-            format!(
-                "{} (Ctrl-R starts a new one)",
-                silence_words(fleet, host, trouble)
-            ),
-            theme.alarm(),
-        );
-        return;
-    }
-    if !fleet.has_many() && fleet.hosts().all(|(_, model)| model.latest().is_none()) {
-        pen.put("starting…", theme.dim());
-        return;
-    }
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
     let first = app
         .named_trouble()
@@ -129,13 +117,32 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if let (Some((_, model)), None) = (hosts.next(), hosts.next())
         && let Some(snapshot) = model.latest()
     {
-        gpus(&mut pen, theme, snapshot);
-        load(&mut pen, theme, snapshot);
-        driver(&mut pen, theme, snapshot);
-        let every = format!("every {:?}", Duration::from_millis(snapshot.interval_ms));
-        if pen.room() >= 2 + every.len() {
-            pen.put_at_end(&every, theme.dim());
-        }
+        figures(&mut pen, theme, snapshot);
+    }
+}
+
+/// The words instead of the line while the only host has no data.
+fn silence(theme: Theme, app: &App) -> Option<(String, Style)> {
+    let fleet = app.fleet();
+    if fleet.has_many() {
+        return None;
+    }
+    if let Some((host, trouble)) = app.troubles().next() {
+        let words = silence_words(fleet, host, trouble);
+        return Some((format!("{words} (Ctrl-R starts a new one)"), theme.alarm()));
+    }
+    let is_starting = fleet.hosts().all(|(_, model)| model.latest().is_none());
+    is_starting.then(|| ("starting…".to_owned(), theme.dim()))
+}
+
+/// Draws the figures of the only host, as far as there is room.
+fn figures(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
+    gpus(pen, theme, snapshot);
+    load(pen, theme, snapshot);
+    driver(pen, theme, snapshot);
+    let every = format!("every {:?}", Duration::from_millis(snapshot.interval_ms));
+    if pen.room() >= 2 + every.len() {
+        pen.put_at_end(&every, theme.dim());
     }
 }
 

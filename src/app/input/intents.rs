@@ -61,26 +61,18 @@ impl App {
             Intent::ClearFilter => self.clear_typed(),
             Intent::OpenSearch | Intent::NextMatch(_) | Intent::SearchPage => self.search(intent),
             Intent::Leave => return self.leave(),
-            Intent::Graph => self.toggle_graph(),
             Intent::Back(steps)
                 if matches!(self.modes.current(), Mode::List) && self.graph_area().is_none() =>
             {
                 self.processes.scroll_commands(-steps);
             }
-            Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
-            Intent::LoadRows => self.graph.load = self.graph.load.next(),
-            Intent::ZoomAmounts => self.graph.is_zoomed = !self.graph.is_zoomed,
-            Intent::Now => self.graph.follow_present(),
-            Intent::Mark => self.mark(),
-            Intent::NameMark if self.marks.list.is_empty() => {
-                self.notice.set("there is no mark yet: m sets one");
-            }
-            Intent::NameMark => self.modes.open(Mode::MarkName(MarkName::default())),
-            Intent::KeepMarkName => {
-                if let Some(Mode::MarkName(name)) = self.modes.close() {
-                    self.marks.name_latest(name.0.value());
-                }
-            }
+            Intent::Graph
+            | Intent::Zoom(_)
+            | Intent::Back(_)
+            | Intent::LoadRows
+            | Intent::ZoomAmounts
+            | Intent::Now => self.change_graph(intent),
+            Intent::Mark | Intent::NameMark | Intent::KeepMarkName => self.edit_marks(intent),
             Intent::Open => return self.open(),
             Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
@@ -104,14 +96,7 @@ impl App {
                 return commands(dialog.host, dialog.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
-            Intent::Suspects => {
-                self.focus = List::Processes;
-                if self.processes.view.suspects {
-                    self.processes.view.suspects = false;
-                } else {
-                    self.show_suspects();
-                }
-            }
+            Intent::Suspects => self.toggle_suspects(),
             Intent::Tree | Intent::Group => self.group(intent),
             Intent::Tag | Intent::TagJob | Intent::TagAll | Intent::TagOthers => self.tag(intent),
             Intent::Untag => self.processes.tagged.clear(),
@@ -140,11 +125,34 @@ impl App {
         None
     }
 
-    fn mark(&mut self) {
-        let subject = self.subject();
-        let notice = self.marks.add(self.data.shown(), subject.as_ref());
-        self.notice
-            .set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
+    /// Sets a mark, or names the latest one.
+    fn edit_marks(&mut self, intent: Intent) {
+        match intent {
+            Intent::NameMark if self.marks.list.is_empty() => {
+                self.notice.set("there is no mark yet: m sets one");
+            }
+            Intent::NameMark => self.modes.open(Mode::MarkName(MarkName::default())),
+            Intent::KeepMarkName => {
+                if let Some(Mode::MarkName(name)) = self.modes.close() {
+                    self.marks.name_latest(name.0.value());
+                }
+            }
+            _ => {
+                let subject = self.subject();
+                let notice = self.marks.add(self.data.shown(), subject.as_ref());
+                self.notice
+                    .set(notice.unwrap_or_else(|| "there is nothing to mark yet".to_owned()));
+            }
+        }
+    }
+
+    fn toggle_suspects(&mut self) {
+        self.focus = List::Processes;
+        if self.processes.view.suspects {
+            self.processes.view.suspects = false;
+        } else {
+            self.show_suspects();
+        }
     }
 
     /// Shows the suspects of all GPUs: one on another GPU would be missed.
@@ -168,6 +176,16 @@ impl App {
         match self.processes.group(grouping, self.data.shown()) {
             Some(notice) => self.notice.set(notice),
             None => self.notice.clear(),
+        }
+    }
+
+    fn change_graph(&mut self, intent: Intent) {
+        match intent {
+            Intent::Graph => self.toggle_graph(),
+            Intent::LoadRows => self.graph.load = self.graph.load.next(),
+            Intent::ZoomAmounts => self.graph.is_zoomed = !self.graph.is_zoomed,
+            Intent::Now => self.graph.follow_present(),
+            _ => self.move_graph(intent),
         }
     }
 

@@ -204,10 +204,7 @@ impl App {
 
     /// Carries out an intent of the keys of a replay.
     pub(in crate::app) fn steer(&mut self, steering: Steering) -> Option<Effect> {
-        let clock = RecordedClock::of(self.fleet());
-        let Some(replay) = &mut self.replay else {
-            return None;
-        };
+        let replay = self.replay.as_mut()?;
         replay.waiting = None;
         let command = match steering {
             Steering::Step(1..) if replay.has_ended => {
@@ -257,60 +254,65 @@ impl App {
                     at.saturating_add(by)
                 })
             }
-            Steering::NextEvent(_) | Steering::NextAlert => {
-                let (by, alerts) = if let Steering::NextEvent(by) = steering {
-                    (by, false)
-                } else {
-                    (1, true)
-                };
-                let noun = if alerts { "alert" } else { "event" };
-                let side = if by > 0 { "after" } else { "before" };
-                let at = replay.at?;
-                let next = replay.timeline.next_event(at, by, alerts);
-                let is_known = if by > 0 {
-                    next.is_some()
-                } else {
-                    replay.timeline.is_known_to(at)
-                };
-                if !is_known && !replay.timeline.is_complete {
-                    self.notice
-                        .set(format!("looking for the {noun} {side} this moment: gputop still reads the recording"));
-                    replay.waiting = Some(steering);
-                    return None;
-                }
-                let Some((event, target)) = next else {
-                    self.notice
-                        .set(format!("there is no {noun} {side} this moment"));
-                    return None;
-                };
-                self.notice.set(format!(
-                    "{} {}",
-                    clock.seconds(event.unix_ms),
-                    event.sentence
-                ));
-                PlayerCommand::Jump(target)
-            }
+            Steering::NextEvent(by) => return self.jump_to_event(steering, by, false),
+            Steering::NextAlert => return self.jump_to_event(steering, 1, true),
             Steering::OpenJump => {
                 self.modes.open(Mode::JumpTime(Input::default()));
                 return None;
             }
-            Steering::Jump => {
-                let at = replay.at?;
-                let Some(Mode::JumpTime(input)) = self.modes.close() else {
-                    return None;
-                };
-                if input.value().trim().is_empty() {
-                    return None;
-                }
-                match clock.parse(input.value(), at) {
-                    Ok(target) => PlayerCommand::Jump(target),
-                    Err(problem) => {
-                        self.notice.set(problem);
-                        return None;
-                    }
-                }
-            }
+            Steering::Jump => return self.jump_to_typed_time(),
         };
         Some(Effect::Play(vec![command]))
+    }
+
+    /// Jumps to the event that is next after this moment, or before it if `by` is negative.
+    fn jump_to_event(&mut self, steering: Steering, by: isize, alerts: bool) -> Option<Effect> {
+        let clock = RecordedClock::of(self.fleet());
+        let replay = self.replay.as_mut()?;
+        let noun = if alerts { "alert" } else { "event" };
+        let side = if by > 0 { "after" } else { "before" };
+        let at = replay.at?;
+        let next = replay.timeline.next_event(at, by, alerts);
+        let is_known = if by > 0 {
+            next.is_some()
+        } else {
+            replay.timeline.is_known_to(at)
+        };
+        if !is_known && !replay.timeline.is_complete {
+            self.notice.set(format!(
+                "looking for the {noun} {side} this moment: gputop still reads the recording"
+            ));
+            replay.waiting = Some(steering);
+            return None;
+        }
+        let Some((event, target)) = next else {
+            self.notice
+                .set(format!("there is no {noun} {side} this moment"));
+            return None;
+        };
+        self.notice.set(format!(
+            "{} {}",
+            clock.seconds(event.unix_ms),
+            event.sentence
+        ));
+        Some(Effect::Play(vec![PlayerCommand::Jump(target)]))
+    }
+
+    /// Jumps to the time that the user typed. Says so if it is no time.
+    fn jump_to_typed_time(&mut self) -> Option<Effect> {
+        let at = self.replay.as_ref()?.at?;
+        let Some(Mode::JumpTime(input)) = self.modes.close() else {
+            return None;
+        };
+        if input.value().trim().is_empty() {
+            return None;
+        }
+        match RecordedClock::of(self.fleet()).parse(input.value(), at) {
+            Ok(target) => Some(Effect::Play(vec![PlayerCommand::Jump(target)])),
+            Err(problem) => {
+                self.notice.set(problem);
+                None
+            }
+        }
     }
 }

@@ -50,37 +50,7 @@ pub(super) fn format(
 ) -> String {
     let mut text = String::new();
     for host in hosts {
-        let HostReport {
-            both_names,
-            snapshot,
-            reasons,
-            ..
-        } = host;
-        for heading in heading(both_names, snapshot) {
-            line(&mut text, width, &heading);
-        }
-        if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
-            line(
-                &mut text,
-                width,
-                "simulated machine (--demo): none of these GPUs exists",
-            );
-        }
-        let gpu_troubles = host.gpus().map(|(_, gpu)| &gpu.trouble);
-        let troubles = [&snapshot.driver.trouble]
-            .into_iter()
-            .chain(gpu_troubles)
-            .flatten();
-        for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
-            // The end of a sentence says what to do, so it is not cut.
-            line(&mut text, None, sentence.as_str());
-        }
-        for sentence in unknown_processes::sentences(host.gpus().map(|(_, gpu)| gpu)) {
-            line(&mut text, None, &sentence);
-        }
-        if let Some(sentence) = unread_stats::omitted(&[*snapshot]) {
-            line(&mut text, None, &sentence);
-        }
+        host_lines(&mut text, host, width);
     }
     for sentence in unreached {
         line(&mut text, None, sentence.as_str());
@@ -135,29 +105,65 @@ pub(super) fn format(
         rows(&mut text, width, &headings(&columns), cells.into_iter());
     }
     for host in hosts.iter().filter(|host| host.processes.is_all()) {
-        let HostReport {
-            name,
-            model,
-            snapshot,
-            ..
-        } = host;
-        let is_chosen =
-            |memory: &&UnaccountedMemory| host.gpus().any(|(_, gpu)| gpu.uuid == memory.gpu);
-        for memory in model.unaccounted().iter().filter(is_chosen) {
-            let name = if has_hosts {
-                format!("{name}: ")
-            } else {
-                String::new()
-            };
-            // The end of the sentence names the processes, so it is not cut.
-            line(
-                &mut text,
-                None,
-                &(name + &unaccounted_memory(snapshot, memory)),
-            );
-        }
+        unaccounted_lines(&mut text, host, has_hosts);
     }
     text
+}
+
+/// Writes the heading of a host, and the sentences about it.
+fn host_lines(text: &mut String, host: &HostReport<'_>, width: Option<usize>) {
+    let HostReport {
+        both_names,
+        snapshot,
+        reasons,
+        ..
+    } = host;
+    for heading in heading(both_names, snapshot) {
+        line(text, width, &heading);
+    }
+    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+        line(
+            text,
+            width,
+            "simulated machine (--demo): none of these GPUs exists",
+        );
+    }
+    let gpu_troubles = host.gpus().map(|(_, gpu)| &gpu.trouble);
+    let troubles = [&snapshot.driver.trouble]
+        .into_iter()
+        .chain(gpu_troubles)
+        .flatten();
+    for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
+        // The end of a sentence says what to do, so it is not cut.
+        line(text, None, sentence.as_str());
+    }
+    for sentence in unknown_processes::sentences(host.gpus().map(|(_, gpu)| gpu)) {
+        line(text, None, &sentence);
+    }
+    if let Some(sentence) = unread_stats::omitted(&[*snapshot]) {
+        line(text, None, &sentence);
+    }
+}
+
+/// Writes a line for the unaccounted memory of each GPU.
+fn unaccounted_lines(text: &mut String, host: &HostReport<'_>, has_hosts: bool) {
+    let HostReport {
+        name,
+        model,
+        snapshot,
+        ..
+    } = host;
+    let is_chosen =
+        |memory: &&UnaccountedMemory| host.gpus().any(|(_, gpu)| gpu.uuid == memory.gpu);
+    for memory in model.unaccounted().iter().filter(is_chosen) {
+        let name = if has_hosts {
+            format!("{name}: ")
+        } else {
+            String::new()
+        };
+        // The end of the sentence names the processes, so it is not cut.
+        line(text, None, &(name + &unaccounted_memory(snapshot, memory)));
+    }
 }
 
 /// Returns the columns that need no past, and those that the user chose.

@@ -105,41 +105,64 @@ fn name_and_unit(cell: &str) -> (String, Option<u64>) {
     }
 }
 
-impl LogColumns {
-    pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
-        /// Counters that stand in for a time.
-        const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
-        let names: Vec<(String, Option<u64>)> =
-            header.iter().map(|cell| name_and_unit(cell)).collect();
-        let find = |wanted: &[&str]| {
-            wanted
-                .iter()
-                .find_map(|name| names.iter().position(|(known, _)| known == name))
-        };
-        let begins = |prefixes: &[&str]| {
-            names
-                .iter()
-                .position(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        };
-        let time = find(&["timestamp", "time", "seconds", "date", "t"]).or_else(|| {
-            begins(&[
-                "time", "date", "elapsed", "second", "minute", "hour", "unix", "wall",
-            ])
-        });
-        let steps = find(&STEPS).filter(|_| time.is_none());
+/// The names of a header's cells, and the bytes of their units.
+struct HeaderNames(Vec<(String, Option<u64>)>);
+
+impl HeaderNames {
+    fn name(&self, at: usize) -> &str {
+        &self.0[at].0
+    }
+
+    fn unit(&self, at: usize) -> Option<u64> {
+        self.0[at].1
+    }
+
+    /// Finds the column with the first of these names that a column has.
+    fn find(&self, wanted: &[&str]) -> Option<usize> {
+        let place = |wanted: &&str| self.0.iter().position(|(name, _)| name == wanted);
+        wanted.iter().find_map(place)
+    }
+
+    /// Finds the first column whose name begins with one of these prefixes.
+    fn begins(&self, prefixes: &[&str]) -> Option<usize> {
+        self.0
+            .iter()
+            .position(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    }
+
+    /// Finds the column of the time or of a counter that stands in for it, with a note on the
+    /// latter.
+    fn time(&self) -> (Option<usize>, Option<String>) {
+        let time = self
+            .find(&["timestamp", "time", "seconds", "date", "t"])
+            .or_else(|| {
+                self.begins(&[
+                    "time", "date", "elapsed", "second", "minute", "hour", "unix", "wall",
+                ])
+            });
+        if time.is_some() {
+            return (time, None);
+        }
+        let steps = self.find(&["step", "steps", "global_step", "iteration", "iter"]);
         let guess = steps.map(|at| {
-            format!(
-                "no time: one {} taken for a second",
-                names[at].0.trim_end_matches('s')
-            )
+            let counter = self.name(at).trim_end_matches('s');
+            format!("no time: one {counter} taken for a second")
         });
-        let time = time.or(steps);
+        (steps, guess)
+    }
+
+    fn used(&self) -> Option<usize> {
         let is_other = |name: &str| {
             ["free", "total", "capacity", "limit"]
                 .iter()
                 .any(|word| name.contains(word))
         };
-        let used = find(&[
+        let with_unit = |is_wanted: &dyn Fn(&str) -> bool| {
+            self.0
+                .iter()
+                .position(|(name, unit)| unit.is_some() && is_wanted(name))
+        };
+        self.find(&[
             "memory.used",
             "used_gpu_memory",
             "used_memory",
@@ -148,26 +171,31 @@ impl LogColumns {
             "used",
         ])
         .or_else(|| {
-            begins(&["memory.used", "memory_used", "used_", "bytes", "mem"])
-                .filter(|at| !is_other(&names[*at].0))
+            self.begins(&["memory.used", "memory_used", "used_", "bytes", "mem"])
+                .filter(|at| !is_other(self.name(*at)))
         })
-        .or_else(|| {
-            names
-                .iter()
-                .position(|(name, unit)| unit.is_some() && Bytes::unit(name).is_some())
-        })
-        .or_else(|| {
-            names
-                .iter()
-                .position(|(name, unit)| unit.is_some() && name.contains("mem") && !is_other(name))
-        });
-        let total = find(&["memory.total", "total"])
-            .or_else(|| begins(&["memory.total", "memory_total", "total_"]));
-        let part = |wanted: [&str; 3]| find(&wanted).map(|at| (at, names[at].1.unwrap_or(1)));
+        .or_else(|| with_unit(&|name| Bytes::unit(name).is_some()))
+        .or_else(|| with_unit(&|name| name.contains("mem") && !is_other(name)))
+    }
+
+    fn total(&self) -> Option<usize> {
+        self.find(&["memory.total", "total"])
+            .or_else(|| self.begins(&["memory.total", "memory_total", "total_"]))
+    }
+}
+
+impl LogColumns {
+    pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
+        let names = HeaderNames(header.iter().map(|cell| name_and_unit(cell)).collect());
+        let (time, guess) = names.time();
+        let total = names.total();
+        let find = |wanted: &[&str]| names.find(wanted);
+        let part = |wanted: [&str; 3]| find(&wanted).map(|at| (at, names.unit(at).unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
         let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
         // The log may have PyTorch's figures without the driver's.
-        let used = used
+        let used = names
+            .used()
             .or(reserved.map(|(at, _)| at))
             .or(allocated.map(|(at, _)| at));
         let free = find(&["memory.free", "memory_free", "free"])
@@ -183,7 +211,7 @@ impl LogColumns {
         // With `nounits`, the numbers of nvidia-smi are MiB.
         let is_in_mib =
             |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
-        let default_unit = if is_in_mib(&names[used].0) { MIB } else { 1 };
+        let default_unit = if is_in_mib(names.name(used)) { MIB } else { 1 };
         let of_nvidia_smi = [
             "memory.used",
             "memory.free",
@@ -194,11 +222,11 @@ impl LogColumns {
             time,
             time_unit: time_unit(header[time]),
             used,
-            used_unit: names[used].1.unwrap_or(default_unit),
+            used_unit: names.unit(used).unwrap_or(default_unit),
             is_free: free.is_some(),
             pytorch: reserved.zip(allocated).map(<[_; 2]>::from),
             total,
-            total_unit: total.and_then(|at| names[at].1).unwrap_or(default_unit),
+            total_unit: total.and_then(|at| names.unit(at)).unwrap_or(default_unit),
             host: find(&["host", "hostname", "node"]),
             index: find(&["index", "gpu", "gpu_index"]),
             gpu: find(&[
@@ -212,8 +240,8 @@ impl LogColumns {
             pid: find(&["pid"]),
             name: find(&["process_name", "name"]).filter(|_| find(&["pid"]).is_some()),
             count: header.len(),
-            is_nvidia_smi: names[time].0 == "timestamp"
-                && of_nvidia_smi.contains(&names[used].0.as_str()),
+            is_nvidia_smi: names.name(time) == "timestamp"
+                && of_nvidia_smi.contains(&names.name(used)),
             guess,
         })
     }

@@ -61,12 +61,6 @@ pub(super) struct MessageBreakdown {
 
 impl MessageBreakdown {
     pub(super) fn of(message: &OomMessage) -> Self {
-        let mut contradictions = Vec::new();
-        let mut check = |claim, excess: RoundedAmount| {
-            if excess.negated().is_impossible() {
-                contradictions.push(ContradictoryFigures { claim, by: excess });
-            }
-        };
         let (allocated, reserved) = (message.allocated, message.reserved);
         let unallocated = match (message.unallocated, reserved, allocated) {
             (Some(unallocated), ..) => Some(unallocated),
@@ -78,48 +72,28 @@ impl MessageBreakdown {
             (None, Some(allocated), Some(unallocated)) => Some(allocated.plus(unallocated)),
             (None, allocated, _) => allocated,
         };
-        if let (Some(allocated), Some(reserved)) = (allocated, reserved) {
-            check(
-                "PyTorch has allocated more than it has reserved",
-                allocated.minus(reserved),
-            );
-        }
-        if let (Some(pools), Some(allocated)) = (message.pools, allocated) {
-            check(
-                "private pools hold more than is allocated in all",
-                pools.minus(allocated),
-            );
-        }
-
         let writer = writer(message, own.unwrap_or_default());
-        let held = match (writer, message.this_process) {
-            (WriterName::ThisProcess, Some(held)) => held.ok(),
-            (WriterName::HostPid(own), _) => message
-                .others
-                .iter()
-                .find(|(pid, _)| *pid == own)
-                .and_then(|(_, held)| held.ok()),
-            _ => None,
-        };
+        let held = held(message, writer);
         let beside = held.map(|held| held.minus(own.unwrap_or_default()));
-        if let Some(beside) = beside {
-            check(
+        let mut contradictions = allocator_contradictions(message);
+        contradictions.extend(beside.and_then(|beside| {
+            contradiction(
                 "PyTorch has reserved more than the driver says this process holds",
                 beside.negated(),
-            );
-        }
+            )
+        }));
         // A message that was cut off earlier does not say how much of the memory PyTorch has
         // reserved.
         let not_pytorch = beside.filter(|_| unallocated.is_some() || reserved.is_some());
 
-        let mut parts = Vec::new();
-        parts.extend(allocated.map(|part| (MemoryOwner::Allocated, part)));
-        parts.extend(unallocated.map(|part| (MemoryOwner::Unallocated, part)));
         let owner = if not_pytorch.is_some() {
             MemoryOwner::NotPyTorch
         } else {
             MemoryOwner::ThisProcess
         };
+        let mut parts = Vec::new();
+        parts.extend(allocated.map(|part| (MemoryOwner::Allocated, part)));
+        parts.extend(unallocated.map(|part| (MemoryOwner::Unallocated, part)));
         parts.extend(beside.map(|part| (owner, part)));
         let others = message
             .others
@@ -132,42 +106,52 @@ impl MessageBreakdown {
         for (_, part) in &mut parts {
             part.bytes = part.bytes.max(0);
         }
-        let mut others = None;
-        let mut rounding = Bytes(0);
         // One figure for this process has less rounding than the sum of its parts.
         let held = held
             .filter(|held| own.is_none_or(|own| held.bytes >= own.bytes))
             .or(own);
-        if let (Some(total), Some(free), Some(this_process)) =
-            (message.total, message.free, held.filter(|_| own.is_some()))
-        {
-            let of_others = parts
-                .iter()
-                .filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
-            let of_others =
-                of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(*part));
-            let rest = total.minus(free).minus(this_process).minus(of_others);
-            rounding = rest.slack();
-            check("the parts come to more than the GPU has", rest.negated());
-            others = Some(of_others);
-            if rest.bytes > 0 {
-                parts.push((MemoryOwner::Rest, rest));
-                others = Some(of_others.plus(rest));
-            }
-        } else if let (Some(total), Some(own)) = (message.total, own) {
-            check("PyTorch has more than the GPU has", own.minus(total));
-        }
-        parts.extend(message.free.map(|free| (MemoryOwner::Free, free)));
-        Self {
+        let mut breakdown = Self {
             parts,
             own,
             held,
             not_pytorch,
-            others,
+            others: None,
             writer,
             contradictions,
-            rounding,
+            rounding: Bytes(0),
+        };
+        breakdown.add_rest(message);
+        breakdown
+    }
+
+    /// Adds the memory that the message does not account for, and the free memory.
+    fn add_rest(&mut self, message: &OomMessage) {
+        let this_process = self.held.filter(|_| self.own.is_some());
+        if let (Some(total), Some(free), Some(this_process)) =
+            (message.total, message.free, this_process)
+        {
+            let of_others = self.other_processes();
+            let of_others =
+                of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(part));
+            let rest = total.minus(free).minus(this_process).minus(of_others);
+            self.rounding = rest.slack();
+            self.contradictions.extend(contradiction(
+                "the parts come to more than the GPU has",
+                rest.negated(),
+            ));
+            self.others = Some(of_others);
+            if rest.bytes > 0 {
+                self.parts.push((MemoryOwner::Rest, rest));
+                self.others = Some(of_others.plus(rest));
+            }
+        } else if let (Some(total), Some(own)) = (message.total, self.own) {
+            self.contradictions.extend(contradiction(
+                "PyTorch has more than the GPU has",
+                own.minus(total),
+            ));
         }
+        self.parts
+            .extend(message.free.map(|free| (MemoryOwner::Free, free)));
     }
 
     pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {
@@ -182,6 +166,46 @@ impl MessageBreakdown {
             MemoryOwner::OtherProcess(pid) => Some((*pid, *part)),
             _ => None,
         })
+    }
+}
+
+/// Returns a claim that the message's figures make, if they are certain to exceed what is possible.
+fn contradiction(claim: &'static str, excess: RoundedAmount) -> Option<ContradictoryFigures> {
+    let is_certain = excess.negated().is_impossible();
+    is_certain.then_some(ContradictoryFigures { claim, by: excess })
+}
+
+/// Returns the contradictions between PyTorch's own figures.
+fn allocator_contradictions(message: &OomMessage) -> Vec<ContradictoryFigures> {
+    let check = |claim, part: Option<RoundedAmount>, whole: Option<RoundedAmount>| {
+        contradiction(claim, part?.minus(whole?))
+    };
+    [
+        check(
+            "PyTorch has allocated more than it has reserved",
+            message.allocated,
+            message.reserved,
+        ),
+        check(
+            "private pools hold more than is allocated in all",
+            message.pools,
+            message.allocated,
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Returns the memory of the process that wrote the message, by the figure for all of it.
+fn held(message: &OomMessage, writer: WriterName) -> Option<RoundedAmount> {
+    match (writer, message.this_process) {
+        (WriterName::ThisProcess, held) => held?.ok(),
+        (WriterName::HostPid(own), _) => {
+            let mut others = message.others.iter();
+            others.find(|(pid, _)| *pid == own)?.1.ok()
+        }
+        (WriterName::None, _) => None,
     }
 }
 

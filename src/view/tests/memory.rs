@@ -77,18 +77,7 @@ fn a_full_bar_of_memory_is_all_memory_of_the_gpus_of_a_process() {
 
 #[test]
 fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
-    let page = |keys: &[KeyCode]| {
-        let screen = screen(
-            Theme::new(false, ColourDepth::Sixteen),
-            &with_allocator(120, keys),
-            120,
-            60,
-        );
-        screen
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
-            .collect::<String>()
-    };
+    let page = |keys: &[KeyCode]| words(&with_allocator(120, keys));
     let process = page(&[KeyCode::Enter]);
     for line in [
         "Memory on GPU 0, PyTorch's cuda:0",
@@ -117,42 +106,49 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     }
 }
 
+/// Draws a page of a process whose allocator stats are known, after a change.
+fn changed_page(keys: &[KeyCode], change: &dyn Fn(&mut Snapshot)) -> String {
+    let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
+    let gib = |gib: u64| Ok(Bytes::from_gib(gib));
+    let gpu = Some(host.gpus[0].uuid.clone());
+    let allocator = DeviceAllocator {
+        allocated: gib(20),
+        active: gib(20),
+        requested: gib(20),
+        inactive_split: gib(0),
+        reserved: gib(36),
+        ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
+    };
+    host.processes[0].allocator = Some(Box::new(AllocatorStats {
+        devices: vec![allocator],
+        unreadable: None,
+    }));
+    change(&mut host);
+    let mut app = App::new(AppOptions::default());
+    app.update(Event::Resized(120, 60));
+    app.update(Event::Line(
+        HostKey::FIRST,
+        Box::new(Line::Full(Box::new(host))),
+    ));
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    words(&app)
+}
+
+/// Draws a screen with a single space between words.
+fn words(app: &App) -> String {
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    screen(theme, app, 120, 60)
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+        .collect()
+}
+
 #[test]
 fn the_page_says_which_parts_of_memory_are_unknown() {
-    let page = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot)| {
-        let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
-        let gib = |gib: u64| Ok(Bytes::from_gib(gib));
-        let gpu = Some(host.gpus[0].uuid.clone());
-        let allocator = DeviceAllocator {
-            allocated: gib(20),
-            active: gib(20),
-            requested: gib(20),
-            inactive_split: gib(0),
-            reserved: gib(36),
-            ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
-        };
-        host.processes[0].allocator = Some(Box::new(AllocatorStats {
-            devices: vec![allocator],
-            unreadable: None,
-        }));
-        change(&mut host);
-        let mut app = App::new(AppOptions::default());
-        app.update(Event::Resized(120, 60));
-        app.update(Event::Line(
-            HostKey::FIRST,
-            Box::new(Line::Full(Box::new(host))),
-        ));
-        for key in keys {
-            app.update(Event::Key(KeyEvent::from(*key)));
-        }
-        let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 60);
-        screen
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
-            .collect::<String>()
-    };
     let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
-        let page = page(keys, change);
+        let page = changed_page(keys, change);
         for line in lines {
             assert!(page.contains(line), "{line}\n{page}");
         }
