@@ -92,7 +92,7 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
         );
     }
     let processes = Area {
-        height: layout.processes.height + layout.reason.height + layout.unreadable.height,
+        height: layout.processes.height + layout.reason.height + layout.unread_note.height,
         ..layout.processes
     };
     framed(

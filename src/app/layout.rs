@@ -56,7 +56,7 @@ pub(crate) struct Layout {
     pub reason: Area,
     /// The note that allocator stats are not known, below a list that has no room for the reasons.
     /// No rows otherwise.
-    pub unreadable: Area,
+    pub unread_note: Area,
     pub graph: Area,
     /// The latest news. No rows while there are none, and on a small screen.
     pub news: Area,
@@ -208,7 +208,7 @@ impl Layout {
         if self.processes.height > 2 * PROCESSES {
             self.processes.height -= 1;
             let y = self.processes.y + self.processes.height;
-            self.unreadable = Area {
+            self.unread_note = Area {
                 y,
                 height: 1,
                 ..self.processes
@@ -336,7 +336,7 @@ impl ScreenShape {
             tiles,
             processes: inside(processes),
             reason: below,
-            unreadable: below,
+            unread_note: below,
             // The head of a graph is on its frame.
             graph: if has_frames {
                 Area {

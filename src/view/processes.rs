@@ -91,7 +91,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let mut reasons = unread_stats::sentences(app.fleet());
     if let Some(mut pen) = app
         .layout()
-        .and_then(|layout| Pen::at(buffer, layout.unreadable, 0))
+        .and_then(|layout| Pen::at(buffer, layout.unread_note, 0))
     {
         pen.rest(unread_stats::short_note(app.fleet()), theme.dim());
         reasons.clear();

@@ -289,8 +289,7 @@ impl LogColumns {
             let used = 1 - time;
             // The dates of nvidia-smi, and numbers that are too small for bytes: MiB without units.
             let is_small = |cell: &str| cell.parse::<u64>().is_ok_and(|number| number < MIB);
-            let is_nvidia_smi = rows.all(time, |cell| cell.contains('/') && cell.contains('.'))
-                && rows.all(used, is_small);
+            let is_nvidia_smi = rows.all(time, is_date_of_nvidia_smi) && rows.all(used, is_small);
             let (name, unit) = if is_nvidia_smi {
                 ("MiB", MIB)
             } else {
@@ -348,7 +347,7 @@ impl LogColumns {
             guess += &at.map_or_else(String::new, |at| format!(", {} for {name}", at + 1));
         }
         let (used_unit, total_unit, guess) = (MIB, MIB, Some(guess));
-        let is_nvidia_smi = rows.all(time, |cell| cell.contains('/') && cell.contains('.'));
+        let is_nvidia_smi = rows.all(time, is_date_of_nvidia_smi);
         let columns = Self {
             time,
             used,
@@ -497,4 +496,9 @@ impl<'a> Rows<'a> {
             first
         })
     }
+}
+
+/// Whether a date has the form of nvidia-smi's: `2026/07/14 10:12:38.696`.
+fn is_date_of_nvidia_smi(cell: &str) -> bool {
+    cell.contains('/') && cell.contains('.')
 }

@@ -114,13 +114,13 @@ impl ProcessView<'_> {
     /// listed.
     fn kind(
         self,
-        at: usize,
+        place: usize,
         process: &Process,
         process_total: Option<&ProcessTotal>,
         orphan: impl FnOnce() -> Option<VerdictKind>,
         unlisted: &[Vec<usize>],
     ) -> VerdictKind {
-        let record = self.record(at);
+        let record = self.record(place);
         // Computed only for ghosts.
         let keepers = || {
             let gpus = process_total.iter().flat_map(|total| &total.gpus);
@@ -132,7 +132,7 @@ impl ProcessView<'_> {
         };
         if let Some(kind) = self
             .absent(process, process_total, keepers)
-            .or_else(|| self.ended(at, process, process_total, keepers))
+            .or_else(|| self.ended(place, process, process_total, keepers))
             .or_else(|| {
                 process
                     .facts
@@ -155,7 +155,7 @@ impl ProcessView<'_> {
             };
         }
         orphan
-            .or_else(|| self.launcher_or_worker(at, record))
+            .or_else(|| self.launcher_or_worker(place, record))
             .or_else(|| self.idle(process, record, process_total))
             .unwrap_or_else(|| VerdictKind::Active {
                 trainer: process.facts.trainer_threads == Ok(true),
@@ -166,12 +166,12 @@ impl ProcessView<'_> {
     /// is stuck.
     fn undecided_for(
         self,
-        at: usize,
+        place: usize,
         process: &Process,
         kind: &VerdictKind,
         orphan: impl FnOnce() -> Option<VerdictKind>,
     ) -> Option<Duration> {
-        let record = self.record(at);
+        let record = self.record(place);
         let is_undecided = match kind {
             // The driver, or the parent, may have been about to forget the process.
             VerdictKind::Zombie { .. } | VerdictKind::Ghost { .. } => {
@@ -232,7 +232,7 @@ impl ProcessView<'_> {
     /// Applies rule 2: the process has ended.
     fn ended(
         self,
-        at: usize,
+        place: usize,
         process: &Process,
         process_total: Option<&ProcessTotal>,
         keepers: impl Fn() -> Vec<ProcessId>,
@@ -245,7 +245,7 @@ impl ProcessView<'_> {
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
-        let record = self.record(at);
+        let record = self.record(place);
         let is_dead_for = |span: Duration| {
             record
                 .dead_since
@@ -262,7 +262,7 @@ impl ProcessView<'_> {
             VerdictKind::Zombie {
                 parent: self
                     .tree
-                    .parent_of(at)
+                    .parent_of(place)
                     .map(|parent| self.record(parent).known.clone()),
             }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
@@ -298,11 +298,11 @@ impl ProcessView<'_> {
 
     /// Applies the end of rules 4 and 5, where the process shows no sign of an orphan: a launcher,
     /// or a worker whose starter lives.
-    fn launcher_or_worker(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
+    fn launcher_or_worker(self, place: usize, record: &ProcessRecord) -> Option<VerdictKind> {
         if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
             return Some(VerdictKind::Launcher);
         }
-        let starter = orphan::starter(self, at).filter(|_| orphan::serves(record))?;
+        let starter = orphan::starter(self, place).filter(|_| orphan::serves(record))?;
         if self.role(starter).is_outside_jobs() {
             return None;
         }

@@ -59,17 +59,17 @@ pub(in crate::model) fn serves(record: &ProcessRecord) -> bool {
 
 /// Returns the process whose parent counts: the process itself, or the last of the helpers that it
 /// comes from.
-fn top(view: ProcessView<'_>, at: usize) -> usize {
+fn top(view: ProcessView<'_>, place: usize) -> usize {
     view.tree
-        .ancestors_of(at)
+        .ancestors_of(place)
         .take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper)
         .last()
-        .unwrap_or(at)
+        .unwrap_or(place)
 }
 
 /// Returns the index of the living starter.
-pub(super) fn starter(view: ProcessView<'_>, at: usize) -> Option<usize> {
-    let top = top(view, at);
+pub(super) fn starter(view: ProcessView<'_>, place: usize) -> Option<usize> {
+    let top = top(view, place);
     let can_start =
         |above: &usize| !is_adopter(view, *above) || was_told_to_start(view, *above, top);
     let starter = view.tree.parent_of(top).filter(can_start)?;
@@ -78,8 +78,8 @@ pub(super) fn starter(view: ProcessView<'_>, at: usize) -> Option<usize> {
 
 /// Whether a process adopts orphans. Those that start nothing are the first process of a container,
 /// and adopted all their children.
-fn is_adopter(view: ProcessView<'_>, at: usize) -> bool {
-    view.role(at) == ProcessRole::Adopter || process_role::starts_nothing(view.facts(at))
+fn is_adopter(view: ProcessView<'_>, place: usize) -> bool {
+    view.role(place) == ProcessRole::Adopter || process_role::starts_nothing(view.facts(place))
 }
 
 /// Whether the arguments of an adopter, such as `tini -- python serve.py`, end with the program of
@@ -141,32 +141,32 @@ fn cannot_start(view: ProcessView<'_>, parent: usize, child: usize) -> bool {
 
 /// Whether a program goes on without its starter: it leads a session of its own, and no launcher
 /// started it.
-fn is_independent(view: ProcessView<'_>, starter: usize, at: usize) -> bool {
-    let leads_session = view.facts(at).session == Ok(view.process(at).id.pid);
-    leads_session && !serves(view.record(at)) && view.role(starter) != ProcessRole::Launcher
+fn is_independent(view: ProcessView<'_>, starter: usize, place: usize) -> bool {
+    let leads_session = view.facts(place).session == Ok(view.process(place).id.pid);
+    leads_session && !serves(view.record(place)) && view.role(starter) != ProcessRole::Launcher
 }
 
 /// Whether a process was evidently forked to do a part of its creator's work: it called no `exec`,
 /// and leads no group or session. A daemon calls no `exec` either, but the leader of the session
 /// that it made for itself has ended.
-fn is_forked_child(view: ProcessView<'_>, at: usize) -> bool {
-    let (facts, own) = (view.facts(at), Ok(view.process(at).id.pid));
+fn is_forked_child(view: ProcessView<'_>, place: usize) -> bool {
+    let (facts, own) = (view.facts(place), Ok(view.process(place).id.pid));
     let is_member = facts.forked == Ok(true)
         && facts.group.is_ok()
         && facts.group != own
         && facts.session != own;
-    is_member && !may_be_daemon(view, at)
+    is_member && !may_be_daemon(view, place)
 }
 
 /// Whether a forked process may have made a daemon of itself. The leader of a daemon's session
 /// forks once, as the first thing that it does. A trainer may lead a session too, but it forks
 /// later, or more than one worker.
-fn may_be_daemon(view: ProcessView<'_>, at: usize) -> bool {
+fn may_be_daemon(view: ProcessView<'_>, place: usize) -> bool {
     /// The most processes and threads that are likely to begin on a busy host while a program
     /// becomes a daemon. A trainer begins more before its first fork: its libraries start threads
     /// for every core.
     const MOST_BETWEEN: u32 = 64;
-    let (process, facts) = (view.process(at), view.facts(at));
+    let (process, facts) = (view.process(place), view.facts(place));
     let Some(leader) = facts
         .session
         .ok()
@@ -218,50 +218,52 @@ impl<'a> OrphanJudge<'a> {
     }
 
     /// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
-    pub(super) fn judge(&mut self, at: usize) -> Option<VerdictKind> {
-        let starters = std::iter::successors(starter(self.view, at), |at| starter(self.view, *at));
+    pub(super) fn judge(&mut self, place: usize) -> Option<VerdictKind> {
+        let starters = std::iter::successors(starter(self.view, place), |place| {
+            starter(self.view, *place)
+        });
         let unjudged: Vec<usize> = starters
             .take_while(|starter| self.are_orphans[*starter].is_none())
             .collect();
         for starter in unjudged.into_iter().rev() {
             self.judge_after_starter(starter);
         }
-        self.judge_after_starter(at)
+        self.judge_after_starter(place)
     }
 
-    fn judge_after_starter(&mut self, at: usize) -> Option<VerdictKind> {
-        let verdict = self.verdict(at);
-        self.are_orphans[at] = Some(matches!(verdict, Some(VerdictKind::Orphan(_))));
+    fn judge_after_starter(&mut self, place: usize) -> Option<VerdictKind> {
+        let verdict = self.verdict(place);
+        self.are_orphans[place] = Some(matches!(verdict, Some(VerdictKind::Orphan(_))));
         verdict
     }
 
     /// Judges a process whose starter was judged.
-    fn verdict(&self, at: usize) -> Option<VerdictKind> {
+    fn verdict(&self, place: usize) -> Option<VerdictKind> {
         let view = self.view;
-        let record = view.record(at);
+        let record = view.record(place);
         let is_outside = matches!(
             record.role,
             ProcessRole::Adopter | ProcessRole::Shell | ProcessRole::Server | ProcessRole::Unknown
         );
-        if is_outside || view.is_stand_in(at) {
+        if is_outside || view.is_stand_in(place) {
             return None;
         }
-        let lost_creator = lost_creator(view, at);
-        let signs = match starter(view, at).filter(|_| lost_creator.is_none()) {
+        let lost_creator = lost_creator(view, place);
+        let signs = match starter(view, place).filter(|_| lost_creator.is_none()) {
             Some(starter)
                 if self.are_orphans[starter] == Some(true)
-                    && !is_independent(view, starter, at) =>
+                    && !is_independent(view, starter, place) =>
             {
                 vec![OrphanSign::StarterIsOrphan(
                     view.record(starter).known.clone(),
                 )]
             }
             Some(_) => return None,
-            None => signs(view, at, lost_creator),
+            None => signs(view, place, lost_creator),
         };
         let answer = match signs.first()? {
             OrphanSign::StarterIsOrphan(_) => Some(OrphanAnswer::Yes),
-            _ => answer(view, at, &signs, self.uses[at]),
+            _ => answer(view, place, &signs, self.uses[place]),
         };
         let evidence = OrphanEvidence {
             signs,
@@ -271,7 +273,7 @@ impl<'a> OrphanJudge<'a> {
         answer.map(|answer| match answer {
             // The arguments and the environment may show the starter, or that the process is one of
             // a demo.
-            _ if view.process(at).awaits_arguments() => VerdictKind::TooSoon,
+            _ if view.process(place).awaits_arguments() => VerdictKind::TooSoon,
             OrphanAnswer::Yes => VerdictKind::Orphan(evidence),
             OrphanAnswer::Maybe => VerdictKind::MaybeOrphan(evidence),
             OrphanAnswer::TooSoon => VerdictKind::TooSoon,
@@ -291,26 +293,26 @@ enum OrphanAnswer {
 /// orphan.
 fn answer(
     view: ProcessView<'_>,
-    at: usize,
+    place: usize,
     signs: &[OrphanSign],
     use_of_gpu: GpuUse,
 ) -> Option<OrphanAnswer> {
-    let record = view.record(at);
+    let record = view.record(place);
     let has = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
     let has_ended = has(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
     let was_left = has(|sign| matches!(sign, OrphanSign::Left { .. }));
     let served = has(|sign| matches!(sign, OrphanSign::ServedGone(_)));
     let launched = has(|sign| matches!(sign, OrphanSign::LauncherGone(_)));
-    let waited = lost_creator(view, at)
+    let waited = lost_creator(view, place)
         .is_some_and(|creator| matches!(creator.role, ProcessRole::Launcher | ProcessRole::Server));
-    let top = top(view, at);
+    let top = top(view, place);
     let was_adopted = view
         .tree
         .parent_of(top)
         .is_some_and(|parent| did_not_start(view, parent, top));
     let proves = has_ended || was_adopted || signs.len() >= 2;
-    let trains = view.facts(at).trainer_threads == Ok(true);
-    let is_forked_child = was_left && is_forked_child(view, at);
+    let trains = view.facts(place).trainer_threads == Ok(true);
+    let is_forked_child = was_left && is_forked_child(view, place);
     let is_long = record
         .quiet_since
         .is_some_and(|since| view.snapshot.at.since(since) >= QUIET_AFTER);
@@ -362,27 +364,27 @@ fn answer(
 }
 
 /// Sign (a): returns the creator that ended while gputop watched.
-fn lost_creator(view: ProcessView<'_>, at: usize) -> Option<&LostParent> {
+fn lost_creator(view: ProcessView<'_>, place: usize) -> Option<&LostParent> {
     // A forkserver outlives its trainer: the children of the forkserver lost that trainer, too.
     let helpers = view
         .tree
-        .ancestors_of(at)
+        .ancestors_of(place)
         .take_while(|ancestor| view.role(*ancestor) == ProcessRole::Helper);
-    let lost = [at]
+    let lost = [place]
         .into_iter()
         .chain(helpers)
         .filter_map(|process| view.record(process).lost_parent.as_ref());
-    let serves = serves(view.record(at));
+    let serves = serves(view.record(place));
     lost.filter(|lost| lost.role.runs_python() || serves && lost.role == ProcessRole::Other)
-        .find(|lost| !detached(view, at, lost))
+        .find(|lost| !detached(view, place, lost))
 }
 
 /// Whether a program is independent of the Python program that started it: it leads a session of
 /// its own, or is the starter's own replacement, with the same arguments. Launchers and servers
 /// start those that depend on them in such sessions; `torch.distributed` programs start the other
 /// ranks with their own arguments.
-fn detached(view: ProcessView<'_>, at: usize, starter: &LostParent) -> bool {
-    let (process, facts) = (view.process(at), view.facts(at));
+fn detached(view: ProcessView<'_>, place: usize, starter: &LostParent) -> bool {
+    let (process, facts) = (view.process(place), view.facts(place));
     // Unknown arguments may be the same.
     let is_replacement = || {
         let above = starter.process.facts.as_ref();
@@ -394,12 +396,16 @@ fn detached(view: ProcessView<'_>, at: usize, starter: &LostParent) -> bool {
             && (facts.rank.is_err() || above.is_some_and(|above| above.rank == facts.rank))
     };
     starter.role.is_python()
-        && !serves(view.record(at))
+        && !serves(view.record(place))
         && (facts.session == Ok(process.id.pid) || is_replacement())
 }
 
 /// Returns the signs that a process was left behind, strongest first.
-fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) -> Vec<OrphanSign> {
+fn signs(
+    view: ProcessView<'_>,
+    place: usize,
+    lost_creator: Option<&LostParent>,
+) -> Vec<OrphanSign> {
     let ended = lost_creator.map(|lost| {
         let ago = view.snapshot.at.since(lost.at);
         OrphanSign::CreatorEnded(ProcessEnd {
@@ -408,13 +414,13 @@ fn signs(view: ProcessView<'_>, at: usize, lost_creator: Option<&LostParent>) ->
             recorded: recorded_time(view, lost.at),
         })
     });
-    let process = view.process(at);
+    let process = view.process(place);
     let signs = [
         ended,
-        left(view, top(view, at)),
+        left(view, top(view, place)),
         group_leader_gone(view, process),
         process.facts.ended_served.ok().map(OrphanSign::ServedGone),
-        launcher_gone(view, at, process),
+        launcher_gone(view, place, process),
     ];
     signs.into_iter().flatten().collect()
 }
@@ -441,13 +447,13 @@ fn recorded_time(view: ProcessView<'_>, at: Moment) -> Option<Text> {
 }
 
 /// Sign (b): the parent has adopted the process.
-pub(in crate::model) fn left(view: ProcessView<'_>, at: usize) -> Option<OrphanSign> {
-    let to = match view.tree.parent_of(at) {
-        Some(parent) if is_adopter(view, parent) || did_not_start(view, parent, at) => {
+pub(in crate::model) fn left(view: ProcessView<'_>, place: usize) -> Option<OrphanSign> {
+    let to = match view.tree.parent_of(place) {
+        Some(parent) if is_adopter(view, parent) || did_not_start(view, parent, place) => {
             let known = &view.record(parent).known;
             format!("PID {}, {}", known.id.pid, known.program()).into()
         }
-        None if view.facts(at).parent == Ok(1) => "PID 1".into(),
+        None if view.facts(place).parent == Ok(1) => "PID 1".into(),
         _ => return None,
     };
     Some(OrphanSign::Left { to })
@@ -464,10 +470,10 @@ fn group_leader_gone(view: ProcessView<'_>, process: &Process) -> Option<OrphanS
 }
 
 /// Sign (e): the launcher that waits for the end of the process is gone.
-fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
+fn launcher_gone(view: ProcessView<'_>, place: usize, process: &Process) -> Option<OrphanSign> {
     let facts = &process.facts;
     let parent = facts.parent.ok()?;
-    let name = launcher_name(view, at)?;
+    let name = launcher_name(view, place)?;
     let launcher = launchers::named(name);
     // Programs pass the variables on: one that leads a group or session was forked as a daemon, or
     // set itself free.
@@ -492,23 +498,23 @@ fn launcher_gone(view: ProcessView<'_>, at: usize, process: &Process) -> Option<
                 .is_some_and(|launcher| launcher.is_program(comm, &process_role::arguments(above)))
             || role.runs_python() && marks(above) != marks(facts)
     };
-    let is_complete = parent == 1 || view.tree.parent_of(at).is_some();
+    let is_complete = parent == 1 || view.tree.parent_of(place).is_some();
     let text = match &facts.elastic_run {
         Ok(run) => format!("torchrun (run {run})"),
         Err(_) => format!("launcher ({name})"),
     };
-    (is_complete && !view.tree.ancestors_of(at).any(is_launcher))
+    (is_complete && !view.tree.ancestors_of(place).any(is_launcher))
         .then(|| OrphanSign::LauncherGone(text.into()))
 }
 
 /// Returns the name of the launcher that the environment of a process shows, or its program.
-fn launcher_name(view: ProcessView<'_>, at: usize) -> Option<&str> {
-    let facts = view.facts(at);
+fn launcher_name(view: ProcessView<'_>, place: usize) -> Option<&str> {
+    let facts = view.facts(place);
     match (&facts.elastic_run, &facts.launcher) {
         (Ok(_), _) => Some("torchrun"),
         (_, Ok(name)) if name.as_str() != launchers::DEMO => Some(name.as_str()),
         // The role of each child in the launch table.
-        _ if view.role(at) != ProcessRole::Worker => None,
+        _ if view.role(place) != ProcessRole::Worker => None,
         _ => {
             let (comm, argv) = (
                 facts.comm.as_ref().map_or("", Text::as_str),

@@ -105,25 +105,25 @@ pub(in crate::model) struct ProcessView<'a> {
 }
 
 impl<'a> ProcessView<'a> {
-    pub(in crate::model) fn process(self, at: usize) -> &'a Process {
-        &self.snapshot.processes[at]
+    pub(in crate::model) fn process(self, place: usize) -> &'a Process {
+        &self.snapshot.processes[place]
     }
 
-    pub(in crate::model) fn facts(self, at: usize) -> &'a ProcessFacts {
-        &self.snapshot.processes[at].facts
+    pub(in crate::model) fn facts(self, place: usize) -> &'a ProcessFacts {
+        &self.snapshot.processes[place].facts
     }
 
-    pub(in crate::model) fn record(self, at: usize) -> &'a ProcessRecord {
-        &self.records.records[at]
+    pub(in crate::model) fn record(self, place: usize) -> &'a ProcessRecord {
+        &self.records.records[place]
     }
 
-    pub(in crate::model) fn role(self, at: usize) -> ProcessRole {
-        self.record(at).role
+    pub(in crate::model) fn role(self, place: usize) -> ProcessRole {
+        self.record(place).role
     }
 
     /// Whether a process belongs to the simulated machine of another gputop.
-    pub(in crate::model) fn is_stand_in(self, at: usize) -> bool {
-        self.facts(at).is_of_demo() && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
+    pub(in crate::model) fn is_stand_in(self, place: usize) -> bool {
+        self.facts(place).is_of_demo() && !self.snapshot.gpus.iter().any(|gpu| gpu.facts.simulated)
     }
 
     /// Whether a process with this PID exists and has a living thread.
@@ -136,10 +136,10 @@ impl<'a> ProcessView<'a> {
 
     /// Returns the root of the first job that a process was seen in; for a ghost, the root of the
     /// ended GPU process that had the PID.
-    pub(in crate::model) fn root(self, at: usize) -> Option<&'a Arc<KnownProcess>> {
-        let id = self.process(at).id;
+    pub(in crate::model) fn root(self, place: usize) -> Option<&'a Arc<KnownProcess>> {
+        let id = self.process(place).id;
         match id.start_ticks {
-            Some(_) => self.record(at).root.as_ref(),
+            Some(_) => self.record(place).root.as_ref(),
             None => self.records.ended_process(id.pid)?.root.as_ref(),
         }
     }
@@ -273,13 +273,13 @@ impl ProcessRecords {
     }
 
     /// Updates the record of one process.
-    fn update(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
+    fn update(&mut self, place: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
-        let argv = self.records[at]
+        let argv = self.records[place]
             .known
             .argv()
             .filter(|argv| !argv.is_empty());
-        let parent = tree.parent_of(at).map(|parent| {
+        let parent = tree.parent_of(place).map(|parent| {
             (
                 &self.records[parent],
                 snapshot.processes[parent].facts.session,
@@ -296,7 +296,7 @@ impl ProcessRecords {
             });
         let creator = parent.map(|(parent, _)| (parent.known.clone(), parent.role));
         let began = self.saw_begin(process, snapshot);
-        let record = &mut self.records[at];
+        let record = &mut self.records[place];
         record.forked = is_fork.unwrap_or(record.forked) && session != Ok(process.id.pid);
         if let Ok(parent) = process.facts.parent {
             let before = record.parent;
