@@ -12,8 +12,10 @@
 
 mod buckets;
 mod forecast;
+mod gates;
 mod growing;
 mod leak_detectors;
+mod limits;
 mod loading;
 mod memory_growth;
 mod pattern;
@@ -30,6 +32,7 @@ use self::forecast::Pace;
 pub(crate) use self::forecast::{Forecast, Rate};
 pub(crate) use self::growing::Growing;
 pub(super) use self::leak_detectors::LeakDetectors;
+use self::limits::LIMITS;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
 use self::regular_growth::RegularGrowth;
@@ -126,15 +129,6 @@ pub struct LeakDetector {
 /// A longer time in seconds than any series of a checkpoint may span.
 const LONGEST_SPAN: f64 = 1e9;
 
-/// The age of a series in seconds below which there is no verdict.
-const TOO_SOON: f64 = 60.0;
-/// The age of a series in sampling intervals below which there is no verdict.
-const TOO_FEW_SAMPLES: f64 = 10.0;
-/// The age of a series in seconds below which any growth counts as warm-up.
-const YOUNG_JOB: f64 = 300.0;
-/// The seconds within which memory must run out for a growth to matter.
-const RELEVANT: f64 = 24.0 * 3600.0;
-
 impl LeakDetector {
     /// Whether a detector of a checkpoint, which may be forged, keeps the rules that its arithmetic
     /// relies on.
@@ -153,11 +147,11 @@ impl LeakDetector {
             .unwrap_or(u32::MAX - 1)
             .min(u32::MAX - 1);
         let first = *self.first.get_or_insert(at);
-        if let Some((before, held)) = self.last {
-            if at <= before {
+        if let Some((last, held)) = self.last {
+            if at <= last {
                 return;
             }
-            let elapsed = seconds(before, at);
+            let elapsed = seconds(last, at);
             self.samples = self.samples.saturating_add(1);
             // A late sample hardly changes the interval, unless it is at least the fourth in a row,
             // or the eighth in a long series.
@@ -188,11 +182,13 @@ impl LeakDetector {
         if finished > 0 {
             self.judge(at, finished);
         }
-        let age = seconds(first, at);
+        let (age, limits) = (seconds(first, at), &LIMITS.series);
         self.verdict = match &self.watched {
             Some(watched) if watched.is_leak => LeakVerdict::Leak,
             Some(_) => LeakVerdict::Suspect,
-            None if age < TOO_SOON || age < TOO_FEW_SAMPLES * self.interval => LeakVerdict::TooSoon,
+            None if age < limits.too_soon || age < limits.too_few_samples * self.interval => {
+                LeakVerdict::TooSoon
+            }
             None if finished > 0 => self.without_growth(age),
             None if self.verdict >= LeakVerdict::Suspect
                 || self.verdict == LeakVerdict::TooSoon =>
@@ -240,8 +236,8 @@ impl LeakDetector {
         }
         // A constant series has no points.
         let points = self.levels.reaching(since);
-        let before = points.as_slice().iter().find(|point| point.at >= since);
-        before.map_or(0.0, |before| self.held() - before.low)
+        let start = points.as_slice().iter().find(|point| point.at >= since);
+        start.map_or(0.0, |start| self.held() - start.low)
     }
 
     /// The last sudden drop or restart, and its time; `None` before the first.
@@ -259,13 +255,10 @@ impl LeakDetector {
         (self.limit > 0).then(|| f64::from(self.limit))
     }
 
-    /// Classifies a sudden drop or restart, by the KiB before and now.
-    fn note_drop(&mut self, at: Moment, before: u32, now: u32) {
-        // The KiB below which nothing counts as held: a CUDA context alone takes more.
-        const NOTHING: u32 = 128 << 10;
-        // The KiB that must be released at once to count as a drop.
-        const MUCH: u32 = 256 << 10;
-        if self.is_empty && now > NOTHING {
+    /// Classifies a sudden drop or restart, by the KiB held at the last sample and now.
+    fn note_drop(&mut self, at: Moment, last_held: u32, now: u32) {
+        let limits = &LIMITS.series;
+        if self.is_empty && now > limits.nothing {
             self.is_empty = false;
             self.last_drop = Some((at, MemoryDrop::Restarted));
             // The earlier samples belong to another run.
@@ -277,18 +270,18 @@ impl LeakDetector {
             };
             return;
         }
-        if before <= now {
+        if last_held <= now {
             return;
         }
-        let fallen = before - now;
+        let fallen = last_held - now;
         if let Some(watched) = &mut self.watched {
-            watched.remove_fall(&mut self.levels, f64::from(before), f64::from(now));
+            watched.remove_fall(&mut self.levels, f64::from(last_held), f64::from(now));
         }
-        if now < NOTHING && fallen > MUCH {
+        if now < limits.nothing && fallen > limits.least_drop {
             self.is_empty = true;
             (self.watched, self.stopped_leak) = (None, None);
             self.last_drop = Some((at, MemoryDrop::ContextGone));
-        } else if fallen > MUCH && fallen > before / 5 {
+        } else if fallen > limits.least_drop && fallen > last_held / limits.cache_divisor {
             self.last_drop = Some((at, MemoryDrop::CacheEmptied));
         }
     }
@@ -296,16 +289,18 @@ impl LeakDetector {
     /// Returns the verdict on a series of this age in seconds that does not grow like a leak:
     /// steady, or warming up.
     fn without_growth(&self, age: f64) -> LeakVerdict {
+        let limits = &LIMITS.series;
         let points = self.levels.filled(0);
         let points = points.as_slice();
-        let recent = &points[points.len().saturating_sub(12)..];
+        let recent = &points[points.len().saturating_sub(limits.recent_buckets)..];
         let (Some(from), Some(to)) = (recent.first(), recent.last()) else {
             return LeakVerdict::Steady;
         };
-        let grows = to.low > from.high + f64::from(1 << 10) + from.high * 0.002;
+        let grows = to.low > from.high + limits.least_rise + from.high * limits.least_share;
         // A return to an amount that was held before is no warm-up.
         let is_more = grows && to.low > self.levels.highest(from.at);
-        if is_more && (age < YOUNG_JOB || points.len() < 30 || self.levels.slows()) {
+        let is_young = age < limits.young_job || points.len() < limits.young_buckets;
+        if is_more && (is_young || self.levels.slows()) {
             LeakVerdict::WarmingUp
         } else {
             LeakVerdict::Steady
@@ -337,10 +332,9 @@ impl LeakDetector {
             .as_slice()
             .last()
             .map_or(0.0, |point| point.low);
-        // A leak that stopped raises no second alarm for a little more.
+        let stopped = self.stopped_leak.filter(|_| !is_leaking);
         let is_new = |growth: &RegularGrowth| {
-            let stopped = self.stopped_leak.filter(|_| !is_leaking);
-            stopped.is_none_or(|stopped| held >= stopped.floor + growth.gained / growth.parts)
+            stopped.is_none_or(|stopped| growth.beyond(stopped.floor, held).is_met())
         };
         let found: Vec<RegularGrowth> = (0..finished)
             .flat_map(|level| self.growths(level))
@@ -349,7 +343,7 @@ impl LeakDetector {
         let rank = |growth: &RegularGrowth| (growth.is_leak, -growth.part);
         let suspects = found
             .iter()
-            .filter(|growth| (growth.is_leak || growth.is_suspect) && growth.left <= RELEVANT);
+            .filter(|growth| (growth.is_leak || growth.is_suspect) && growth.within_day().is_met());
         let best = suspects.max_by(|one, other| {
             rank(one)
                 .partial_cmp(&rank(other))
@@ -417,7 +411,7 @@ impl LeakDetector {
             .zip(floor.last())
             .map_or(0.0, |(first, last)| last - first);
         let maxima = floor.windows(2).filter(|pair| pair[1] > pair[0]).count();
-        let before = seconds(first, since).max(points.width / 2.0);
+        let earlier = seconds(first, since).max(points.width / 2.0);
         let span = seconds(since, at);
         watched.evidence = Evidence {
             since,
@@ -425,7 +419,7 @@ impl LeakDetector {
             gained: Bytes(to_bytes(gained)),
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
-            chance: libm::log((before + span) / before),
+            chance: libm::log((earlier + span) / earlier),
             rate: Rate(Pace::of(watched, &self.levels).rate * 1024.0),
             forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
         };

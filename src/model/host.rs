@@ -322,8 +322,8 @@ impl HostModel {
         &self.growing
     }
 
-    /// Returns what grows now. `before` is what grew at the snapshot before.
-    fn find_growing(&self, before: &[Growing]) -> Vec<Growing> {
+    /// Returns what grows now. `grew` is what grew at the last snapshot.
+    fn find_growing(&self, grew: &[Growing]) -> Vec<Growing> {
         let Some(latest) = &self.latest else {
             return Vec::new();
         };
@@ -338,7 +338,7 @@ impl HostModel {
                 is_soon: false,
                 is_loading: false,
             };
-            Some(growing.with_urgency(rises, before, &self.leaks, latest))
+            Some(growing.with_urgency(rises, grew, &self.leaks, latest))
         };
         let suspects = self.suspects();
         let verdict = |subject: &GpuOrProcess| self.growth(subject).map(|growth| growth.verdict());

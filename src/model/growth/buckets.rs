@@ -184,13 +184,13 @@ struct Varying {
 }
 
 impl Varying {
-    /// Adds a sample. `number` and `before` are the indices of the finest buckets of this sample
-    /// and of the last one. Returns how many levels, from the finest on, have a new finished
+    /// Adds a sample. `number` and `last_number` are the indices of the finest buckets of
+    /// this sample and of the last one. Returns how many levels, from the finest on, have a new finished
     /// bucket.
-    fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
+    fn push(&mut self, last_number: u64, number: u64, kib: u32) -> usize {
         let mut finished = 0;
         for at in 0..BucketLevels::COUNT {
-            let ahead = (number >> (2 * at)) - (before >> (2 * at));
+            let ahead = (number >> (2 * at)) - (last_number >> (2 * at));
             if at == self.levels.len() {
                 if ahead == 0 {
                     break;
@@ -322,7 +322,7 @@ impl BucketLevels {
     /// Moves the samples into wider or narrower buckets. When narrowing, each wide bucket goes into
     /// its first narrow bucket.
     fn refit(&mut self, finest: u64) {
-        let (before, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
+        let (old_finest, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
         // A constant series has no buckets to move.
         let Some(varying) = self.varying.take() else {
             return;
@@ -336,7 +336,7 @@ impl BucketLevels {
         let mut known = Vec::new();
         let mut forgotten = u64::MAX;
         for (at, level) in varying.levels.iter().enumerate() {
-            let (width, newest) = (before << (2 * at), newest >> (2 * at));
+            let (width, newest) = (old_finest << (2 * at), newest >> (2 * at));
             let buckets = std::iter::once(&level.open).chain(level.full.iter().rev());
             let begins = (0..=newest).rev().map(|number| number * width);
             known.extend(
@@ -409,17 +409,17 @@ impl BucketLevels {
         };
         let oldest = (self.number >> (2 * level)).saturating_sub(full.len() as u64);
         let open = self.single().filter(|_| level == 0);
-        let mut before = None;
+        let mut latest = None;
         let skipped = usize::from(open.is_some() && full.len() == LENGTH);
         for (number, bucket) in (oldest..).zip(full).skip(skipped) {
             let at = (number as f64 + 0.5) * width;
             let Some(point) = bucket
                 .point(at)
-                .or_else(|| before.map(|before| Point { at, ..before }))
+                .or_else(|| latest.map(|latest| Point { at, ..latest }))
             else {
                 continue;
             };
-            before = Some(point);
+            latest = Some(point);
             points.buckets[points.count] = point;
             points.count += 1;
         }
@@ -484,10 +484,10 @@ impl BucketLevels {
 
     /// Returns the highest amount in KiB before a time in seconds since boot, as far as buckets
     /// reach; 0 when there are none.
-    pub(super) fn highest(&self, before: f64) -> f64 {
+    pub(super) fn highest(&self, time: f64) -> f64 {
         let level = |at| {
             let points = self.filled(at);
-            let until = before - points.width / 2.0;
+            let until = time - points.width / 2.0;
             points
                 .as_slice()
                 .iter()

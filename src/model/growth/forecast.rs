@@ -6,31 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::buckets::BucketLevels;
+use super::limits::LIMITS;
 use super::watched_growth::WatchedGrowth;
 use super::{floor, median_slope};
-
-/// The share of a GPU's memory that may not be available: the driver keeps some, the log of one
-/// process does not show what other processes hold, and the request that fails is larger than what
-/// is left.
-const HEADROOM: f64 = 0.02;
-
-/// The standard deviation of the logarithm of the error when as much time is left as the growth has
-/// lasted, and the power of the ratio of the two with which it changes. Measured by
-/// `benches/growth`.
-const ERROR: (f64, f64) = (0.1, 0.4);
-
-/// The bounds of that ratio.
-const RATIOS: (f64, f64) = (0.02, 60.0);
-
-/// The standard deviations from the middle that hold 80 % of a normal distribution.
-const EIGHTY_PERCENT: f64 = 1.28;
-
-/// The share of the highest amounts that are not usual: those of a checkpoint, or of a short burst.
-const RARE: f64 = 0.1;
-
-/// The level of buckets that shows the amounts above the floor: half a minute each, for half an
-/// hour.
-const LEVEL_OF_PEAKS: usize = 1;
 
 /// A rate of growth in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
@@ -120,12 +98,14 @@ pub(super) fn forecast(
     let held = watched.floor_now(levels);
     let [usual, most] = peaks(levels).map(|peak| (limit - peak.max(held)).max(0.0));
     let likely = pace.seconds(usual);
-    let (power, (least, largest)) = (ERROR.1, RATIOS);
-    let ratio = (likely / (now - watched.from).max(1.0)).clamp(least, largest);
-    let error = EIGHTY_PERCENT * libm::hypot(noise(watched), ERROR.0 * libm::pow(ratio, power));
+    let limits = &LIMITS.forecast;
+    let ratio =
+        (likely / (now - watched.from).max(1.0)).clamp(limits.least_ratio, limits.largest_ratio);
+    let of_distance = limits.error * libm::pow(ratio, limits.error_power);
+    let error = limits.deviations * libm::hypot(noise(watched), of_distance);
     // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left
     // at most.
-    let sure_room = most - (HEADROOM * limit).min(0.5 * most);
+    let sure_room = most - (limits.headroom * limit).min(0.5 * most);
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
     (likely < 1e8).then_some(())?;
     Some(Forecast {
@@ -137,7 +117,7 @@ pub(super) fn forecast(
 
 /// The usual highest amount, and the highest one, in KiB.
 fn peaks(levels: &BucketLevels) -> [f64; 2] {
-    let mut points = levels.filled(LEVEL_OF_PEAKS);
+    let mut points = levels.filled(LIMITS.forecast.level_of_peaks);
     if points.as_slice().is_empty() {
         points = levels.filled(0);
     }
@@ -149,7 +129,7 @@ fn peaks(levels: &BucketLevels) -> [f64; 2] {
         clippy::cast_precision_loss,
         reason = "an index"
     )]
-    let usual = (highs.len() as f64 * (1.0 - RARE)) as usize;
+    let usual = (highs.len() as f64 * (1.0 - LIMITS.forecast.rare)) as usize;
     // Without a finished bucket, the amount that is held is the highest one.
     [highs.get(usual), highs.last()].map(|peak| peak.copied().map_or(0.0, f64::from))
 }

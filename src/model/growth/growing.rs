@@ -13,9 +13,12 @@ const SOON: Duration = Duration::from_mins(15);
 /// Memory stays urgent until it lasts longer than this: a forecast goes up and down a little.
 const NO_LONGER_SOON: Duration = Duration::from_mins(19);
 
-/// The longest times for which growth that looks like loading is not urgent: while the process has
-/// not computed, and while it reads from files what it puts on the GPU.
-const LOADING: [Duration; 2] = [Duration::from_mins(10), Duration::from_mins(1)];
+/// The longest time for which the growth of a process that has not computed is not urgent.
+const LOADING_BEFORE_COMPUTING: Duration = Duration::from_mins(10);
+
+/// The longest time for which growth is not urgent while the process reads from files what it puts
+/// on the GPU.
+const LOADING_FROM_FILES: Duration = Duration::from_mins(1);
 
 /// Reading from files does not hide an end that is nearer than this.
 const NEAR: Duration = Duration::from_mins(4);
@@ -52,22 +55,19 @@ impl Growing {
         self.verdict == LeakVerdict::Leak && !self.is_loading
     }
 
-    /// Adds whether the growth is urgent, and whether it looks like loading. `before` is what grew
-    /// at the snapshot before. A growth that does not rise just now becomes no urgent one: it may
+    /// Adds whether the growth is urgent, and whether it looks like loading. `grew` is what grew
+    /// at the last snapshot. A growth that does not rise just now becomes no urgent one: it may
     /// have ended, as that of a load does.
     pub(in crate::model) fn with_urgency(
         mut self,
         rises: bool,
-        before: &[Self],
+        grew: &[Self],
         detectors: &LeakDetectors,
         now: &Snapshot,
     ) -> Self {
-        let was_urgent = before
-            .iter()
-            .any(|before| before.is_urgent() && before.subject == self.subject);
-        let was_soon = before
-            .iter()
-            .any(|before| before.is_soon && before.subject == self.subject);
+        let last = grew.iter().find(|grew| grew.subject == self.subject);
+        let was_urgent = last.is_some_and(Self::is_urgent);
+        let was_soon = last.is_some_and(|last| last.is_soon);
         let limit = if was_soon { NO_LONGER_SOON } else { SOON };
         self.is_soon = self.left().is_some_and(|left| left <= limit);
         self.is_loading = self.looks_like_loading(detectors, now);
@@ -89,8 +89,11 @@ impl Growing {
             reads &= signs.reads_what_it_gains();
         }
         let is_near = self.left().is_some_and(|left| left < NEAR);
-        has_not_computed && grown_for < LOADING[0] && !gpus.any(is_almost_full)
-            || reads && grown_for < LOADING[1] && !is_near && self.verdict != LeakVerdict::Leak
+        has_not_computed && grown_for < LOADING_BEFORE_COMPUTING && !gpus.any(is_almost_full)
+            || reads
+                && grown_for < LOADING_FROM_FILES
+                && !is_near
+                && self.verdict != LeakVerdict::Leak
     }
 }
 

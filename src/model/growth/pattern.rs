@@ -1,18 +1,9 @@
 //! Finds the pattern of a growth as far as one series shows it: steady, in steps or accelerating.
 //! Advice depends on the pattern.
 
+use super::limits::LIMITS;
 use super::{LeakDetector, kib};
 use crate::model::GrowthPattern;
-
-/// The least time between two steps: in seconds, and in sampling intervals. The longer one applies.
-const STEPS_APART: (f64, f64) = (60.0, 15.0);
-
-/// The least height of a step in KiB. PyTorch's allocator takes segments of 2 or 20 MiB, so a
-/// steady growth has steps of that size, too.
-const STEP_HEIGHT: f64 = 24.0 * 1024.0;
-
-/// The ratio of the current rate to the mean rate above which a growth accelerates.
-const ACCELERATION: f64 = 1.6;
 
 impl LeakDetector {
     /// The pattern of the growth; `None` unless the verdict is suspect or leak.
@@ -20,10 +11,16 @@ impl LeakDetector {
         let watched = self.watched.as_ref()?;
         let now = watched.evidence.rate.0 / 1024.0;
         let average = kib(watched.evidence.gained) / watched.evidence.span.max(1.0);
-        let is_apart = watched.survived >= STEPS_APART.0.max(STEPS_APART.1 * self.interval);
+        let limits = &LIMITS.pattern;
+        let apart = limits
+            .steps_apart
+            .max(limits.samples_of_step * self.interval);
+        let is_apart = watched.survived >= apart;
         Some(match () {
-            () if is_apart && average * watched.survived > STEP_HEIGHT => GrowthPattern::Steps,
-            () if now > ACCELERATION * average => GrowthPattern::Accelerating,
+            () if is_apart && average * watched.survived > limits.step_height => {
+                GrowthPattern::Steps
+            }
+            () if now > limits.acceleration * average => GrowthPattern::Accelerating,
             () => GrowthPattern::Steady,
         })
     }

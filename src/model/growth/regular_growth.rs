@@ -7,60 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{BucketLevels, LENGTH, Point, Points};
-use super::median_slope;
-
-/// The numbers of buckets that make a part.
-const BUCKETS_OF_PART: [usize; 5] = [1, 2, 3, 4, 6];
-
-/// The fewest parts that show anything.
-const FEWEST_PARTS: usize = 4;
-
-/// The fewest parts of a leak whose parts have this many seconds. Each doubling of the length needs
-/// one less, but never less than the third number: longer parts hold more samples.
-const PARTS_OF_LEAK: (f64, f64, f64) = (16.0, 8.0, 6.0);
-
-/// The least gain of a part, as a share of the mean gain.
-const LEAST_GAIN: f64 = 0.25;
-
-/// A gain this many times the second largest is a jump, with another cause: it counts as the second
-/// largest.
-const JUMP: f64 = 3.0;
-
-/// The mean gain of a part in standard errors.
-const STANDARD_ERRORS: f64 = 8.0;
-
-/// The least growth, as a multiple of how far the series went up and down before.
-const FLUCTUATIONS: f64 = 5.0;
-
-/// The least gain of the second half as a share of that of the first, where the end is far away. A
-/// growth that slows down more is a warm-up.
-const LEAST_SPEED: f64 = 0.92;
-
-/// The same for a suspect.
-const LEAST_SPEED_OF_SUSPECT: f64 = 0.7;
-
-/// How many standard errors of the speed are forgiven.
-const FORGIVEN: f64 = 0.5;
-
-/// The seconds for which growth lasts before it is a leak, if memory lasts for no more than the
-/// second number of seconds; and the power with which a farther end makes it longer. The farther
-/// the end, the surer the verdict.
-const SPAN_OF_LEAK: (f64, f64, f64) = (110.0, 900.0, 0.35);
-
-/// How many seconds it lasts while a process loads. Loading begins with at most this share of the
-/// memory, and is at least this fast, in KiB per second: slow for a file system, and fast for a
-/// leak.
-const SPAN_OF_LOADING: f64 = 1200.0;
-const LOADED: f64 = 0.5;
-const LOADING: f64 = 12.0 * 1024.0;
-
-/// The share of that span that makes a suspect.
-const SHARE_OF_SUSPECT: f64 = 0.4;
-
-/// The seconds for which growth lasts at most before it is a suspect, whose figures are shown, and
-/// the same as a share of the time until memory runs out: a user must see it early enough, also
-/// while a process loads.
-const SHOWN_AFTER: (f64, f64) = (88.0, 0.2);
+use super::gates::{Condition, Gate, Grade, fluctuation, share_of_return, speed_by_rises};
+use super::limits::LIMITS;
 
 /// A growth that lasts up to now. Times are in seconds since boot, amounts in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -116,18 +64,20 @@ impl RegularGrowth {
         level: usize,
         room: impl Fn(f64) -> f64,
     ) -> impl Iterator<Item = Self> {
-        BUCKETS_OF_PART[usize::from(level > 0)..]
+        LIMITS.gates.buckets_of_part[usize::from(level > 0)..]
             .iter()
-            .filter_map(move |buckets| Self::find(levels, level, *buckets, &room))
+            .filter_map(move |buckets| Self::measure(levels, level, *buckets, &room).ok()?.graded())
     }
 
-    /// Finds the longest growth in parts of so many buckets of a level.
-    fn find(
+    /// Measures the longest growth in parts of so many buckets of a level. The error is the
+    /// condition that growth is regular, where it is not.
+    pub(super) fn measure(
         levels: &BucketLevels,
         level: usize,
         buckets: usize,
         room: impl Fn(f64) -> f64,
-    ) -> Option<Self> {
+    ) -> Result<MeasuredGrowth<'_>, Condition> {
+        let limits = &LIMITS.gates;
         let points = levels.filled(level);
         let count = (points.as_slice().len() / buckets).min(LENGTH / 2);
         let known = &points.as_slice()[points.as_slice().len() - count * buckets..];
@@ -138,12 +88,20 @@ impl RegularGrowth {
                 .map(|point| point.low)
                 .fold(f64::INFINITY, f64::min);
         }
-        let lows = &lows[..count];
-        let (floor, gains) = Gains::longest(lows)?;
-        let from = count - 1 - gains.count;
+        let (floor, gains) = Gains::longest(&lows[..count]);
         let gains = gains.as_slice();
         #[expect(clippy::cast_precision_loss, reason = "parts are few")]
-        let (parts, part) = (gains.len() as f64, points.width * buckets as f64);
+        let (parts, buckets) = (gains.len() as f64, buckets as f64);
+        let regular = Condition {
+            gate: Gate::Regular,
+            measured: parts,
+            limit: f64::from(limits.fewest_parts),
+        };
+        if !regular.is_met() {
+            return Err(regular);
+        }
+        let from = count - 1 - gains.len();
+        let part = points.width * buckets;
         let gained: f64 = gains.iter().sum();
         let mean = gained / parts;
         let scatter =
@@ -155,81 +113,187 @@ impl RegularGrowth {
         let span = parts * part;
         let latest = &known[known.len() - known.len().div_ceil(4)..];
         let top = latest.iter().map(|point| point.high).fold(0.0, f64::max);
-        let left = room(top) * span / gained;
         let end = floor[count - 1];
-        let before = [1, 2].map(|coarser| before(levels, level + coarser, span + part));
-        if before.iter().any(|before| {
-            is_return(before.as_slice(), end, gained) || is_fluctuation(before.as_slice(), gained)
-        }) {
-            return None;
-        }
-        let needed = if floor[from] < LOADED * end && gained > LOADING * span {
-            SPAN_OF_LOADING
-        } else {
-            SPAN_OF_LEAK.0 * libm::pow((left / SPAN_OF_LEAK.1).max(1.0), SPAN_OF_LEAK.2)
-        };
-        let needed_of_suspect = (SHARE_OF_SUSPECT * needed)
-            .min(SHOWN_AFTER.0)
-            .min(SHOWN_AFTER.1 * left);
-        // Parts of one bucket of several samples are short. They show only growth that will soon
-        // fill memory.
-        let is_short = buckets == 1 && !levels.is_single();
-        let forgiven = FORGIVEN * deviation_from_line(gains) / mean / parts.sqrt();
-        let speed = second / first + forgiven;
-        // Growth that would level off before it reaches the limit is no leak.
-        let halves_left = 2.0 * left / span;
-        let least_speed = (halves_left / (1.0 + halves_left)).min(LEAST_SPEED);
-        let (length, most, least) = PARTS_OF_LEAK;
-        let fewest = (most - libm::log2(part / length)).max(least);
-        let strength = parts.sqrt() / scatter.max(1e-9);
-        let is_even = speed >= LEAST_SPEED_OF_SUSPECT && strength >= 0.5 * STANDARD_ERRORS;
-        Some(Self {
-            from: levels.now() - span,
-            span,
-            gained,
-            part,
-            parts,
-            scatter,
-            rates,
-            left,
-            is_even,
-            is_suspect: is_even
-                && span >= needed_of_suspect
-                && !(is_short && span < SHOWN_AFTER.1 * left),
-            is_leak: !is_short
-                && strength >= STANDARD_ERRORS
-                && parts >= fewest
-                && span >= needed
-                && speed >= least_speed
-                && speed_by_rises(levels, levels.now() - span)
-                    .is_none_or(|speed| speed + forgiven >= least_speed),
+        Ok(MeasuredGrowth {
+            levels,
+            growth: Self {
+                from: levels.now() - span,
+                span,
+                gained,
+                part,
+                parts,
+                scatter,
+                rates,
+                left: room(top) * span / gained,
+                is_even: false,
+                is_suspect: false,
+                is_leak: false,
+            },
+            before: [1, 2].map(|coarser| buckets_before(levels, level + coarser, span + part)),
+            buckets,
+            floor: end,
+            speed: second / first,
+            forgiven: limits.forgiven_errors * deviation_from_line(gains) / mean / parts.sqrt(),
+            is_like_loading: floor[from] < limits.held_before_loading * end
+                && gained > limits.rate_of_loading * span,
         })
+    }
+
+    /// The condition that memory is full within a day.
+    pub(super) fn within_day(&self) -> Condition {
+        Condition {
+            gate: Gate::WithinDay,
+            measured: self.left,
+            limit: LIMITS.gates.longest_left,
+        }
+    }
+
+    /// The condition that a floor in KiB is above that of a leak that stopped, by a mean gain: a
+    /// little more is no second leak.
+    pub(super) fn beyond(&self, stopped_floor: f64, floor: f64) -> Condition {
+        Condition {
+            gate: Gate::BeyondStoppedLeak,
+            measured: floor,
+            limit: stopped_floor + self.gained / self.parts,
+        }
     }
 }
 
-/// The rate of the second half as a share of that of the first, each the median slope of the floor
-/// between the moments at which it rose. Memory grows in pieces, so that the time between those
-/// moments is better known than the gain of a part. `None` if the floor rose too seldom.
-fn speed_by_rises(levels: &BucketLevels, from: f64) -> Option<f64> {
-    let points = levels.reaching(from);
-    let known = points.as_slice();
-    let known = &known[known.partition_point(|point| point.at < from)..];
-    let mut rises: Vec<(f64, f64)> = Vec::with_capacity(known.len());
-    for point in known.iter().rev() {
-        if rises.last().is_none_or(|later| point.low < later.1) {
-            rises.push((point.at, point.low));
+/// A growth in parts of one length, with the figures from which its conditions follow.
+pub(super) struct MeasuredGrowth<'a> {
+    levels: &'a BucketLevels,
+    /// The growth without grades.
+    pub(super) growth: RegularGrowth,
+    /// The buckets of two coarser levels before the growth.
+    before: [Points; 2],
+    /// The number of buckets of a part.
+    buckets: f64,
+    /// The floor now in KiB.
+    floor: f64,
+    /// The rate of the second half as a share of that of the first.
+    speed: f64,
+    /// The part of a speed's uncertainty that is added to it.
+    forgiven: f64,
+    /// Whether the growth begins and is as fast as when a process loads.
+    is_like_loading: bool,
+}
+
+impl MeasuredGrowth<'_> {
+    /// The conditions of a grade, each computed when it is asked for.
+    pub(super) fn conditions(&self, grade: Grade) -> impl Iterator<Item = Condition> {
+        let gates = grade.gates().iter();
+        gates.filter_map(move |gate| self.condition(*gate, grade))
+    }
+
+    /// Whether all conditions of a grade are met.
+    fn has(&self, grade: Grade) -> bool {
+        self.conditions(grade).all(|condition| condition.is_met())
+    }
+
+    /// The growth, with the grades that it has; `None` if it is none.
+    fn graded(&self) -> Option<RegularGrowth> {
+        self.has(Grade::Growth).then(|| {
+            let is_even = self.has(Grade::Even);
+            RegularGrowth {
+                is_even,
+                is_suspect: is_even && self.has(Grade::Suspect),
+                is_leak: self.has(Grade::Leak),
+                ..self.growth
+            }
+        })
+    }
+
+    /// A condition of a grade; `None` where its figure cannot be measured, or no grade has the gate.
+    fn condition(&self, gate: Gate, grade: Grade) -> Option<Condition> {
+        let (growth, limits) = (&self.growth, &LIMITS.gates);
+        let of_grade = |leak: f64, even: f64| if grade == Grade::Leak { leak } else { even };
+        let largest = |figure: &dyn Fn(&[Point]) -> f64| {
+            let figures = self.before.iter().map(|before| figure(before.as_slice()));
+            figures.fold(0.0, f64::max)
+        };
+        let (measured, limit) = match gate {
+            Gate::Regular => (growth.parts, f64::from(limits.fewest_parts)),
+            Gate::NoReturn => (
+                largest(&|before| share_of_return(before, self.floor, growth.gained)),
+                limits.share_of_return,
+            ),
+            Gate::NoFluctuation => (growth.gained, limits.fluctuations * largest(&fluctuation)),
+            Gate::StandardErrors => (
+                growth.parts.sqrt() / growth.scatter.max(1e-9),
+                of_grade(limits.standard_errors, limits.standard_errors_of_suspect),
+            ),
+            Gate::Speed => (
+                self.speed + self.forgiven,
+                of_grade(self.least_speed(), limits.least_speed_of_suspect),
+            ),
+            Gate::SpeedByRises => (
+                speed_by_rises(self.levels, growth.from)? + self.forgiven,
+                self.least_speed(),
+            ),
+            Gate::PartLength => (self.buckets, self.fewest_buckets()),
+            Gate::Parts => (growth.parts, self.parts_of_leak()),
+            Gate::Span => (
+                growth.span,
+                of_grade(self.span_of_leak(), self.span_of_suspect()),
+            ),
+            Gate::WithinDay | Gate::BeyondStoppedLeak => return None,
+        };
+        Some(Condition {
+            gate,
+            measured,
+            limit,
+        })
+    }
+
+    /// The least speed of a leak. Growth that would level off before it reaches the limit is none.
+    fn least_speed(&self) -> f64 {
+        let halves_left = 2.0 * self.growth.left / self.growth.span;
+        (halves_left / (1.0 + halves_left)).min(LIMITS.gates.least_speed)
+    }
+
+    fn fewest_buckets(&self) -> f64 {
+        if self.levels.is_single() {
+            1.0
+        } else {
+            LIMITS.gates.fewest_buckets
         }
     }
-    let middle = f64::midpoint(rises.first()?.0, rises.last()?.0);
-    let half = rises.partition_point(|rise| rise.0 >= middle);
-    Some(median_slope(&rises[..half])? / median_slope(&rises[half..])?)
+
+    /// The fewest parts of a leak. Longer parts hold more samples, so that fewer are needed.
+    fn parts_of_leak(&self) -> f64 {
+        let limits = &LIMITS.gates;
+        (limits.parts_of_leak - libm::log2(self.growth.part / limits.part_of_leak))
+            .max(limits.fewest_parts_of_leak)
+    }
+
+    fn span_of_leak(&self) -> f64 {
+        let limits = &LIMITS.gates;
+        if self.is_like_loading {
+            limits.span_of_loading
+        } else {
+            let distance = (self.growth.left / limits.near_end).max(1.0);
+            limits.span_of_leak * libm::pow(distance, limits.span_power)
+        }
+    }
+
+    fn span_of_suspect(&self) -> f64 {
+        let limits = &LIMITS.gates;
+        let of_end = limits.suspect_share_of_end * self.growth.left;
+        // Short parts show only growth that will soon fill memory.
+        if self.buckets < self.fewest_buckets() {
+            return of_end;
+        }
+        (limits.suspect_share_of_leak * self.span_of_leak())
+            .min(limits.span_of_suspect)
+            .min(of_end)
+    }
 }
 
 /// The rates of the first and the second half of gains in parts of so many seconds; their mean if
 /// there are fewer than eight.
 #[expect(clippy::cast_precision_loss, reason = "parts are few")]
 fn rates_of_halves(gains: &[f64], part: f64) -> [f64; 2] {
-    let half = if gains.len() < 2 * FEWEST_PARTS {
+    let half = if gains.len() < 2 * usize::from(LIMITS.gates.fewest_parts) {
         gains.len()
     } else {
         gains.len() / 2
@@ -249,9 +313,8 @@ impl Gains {
         &self.gains[..self.count]
     }
 
-    /// Returns the floor, and the gains of the most last parts that are regular; `None` if there
-    /// are too few of them.
-    fn longest(lows: &[f64]) -> Option<([f64; LENGTH / 2], Self)> {
+    /// Returns the floor, and the gains of the most last parts that are regular.
+    fn longest(lows: &[f64]) -> ([f64; LENGTH / 2], Self) {
         let mut floor = [0.0; LENGTH / 2];
         let mut lowest = f64::INFINITY;
         for (at, low) in lows.iter().enumerate().rev() {
@@ -265,10 +328,14 @@ impl Gains {
             .rev()
             .take_while(|pair| pair[1] > pair[0])
             .count();
-        let found = (FEWEST_PARTS..=rising)
+        let found = (1..=rising)
             .rev()
-            .find_map(|count| Self::regular(&heights[lows.len() - 1 - count..]))?;
-        Some((floor, found))
+            .find_map(|count| Self::regular(&heights[lows.len() - 1 - count..]));
+        let none = Self {
+            gains: [0.0; LENGTH / 2],
+            count: 0,
+        };
+        (floor, found.unwrap_or(none))
     }
 
     /// Returns the gains between these heights if they are regular. A jump counts as the second
@@ -288,7 +355,8 @@ impl Gains {
                 };
             }
         }
-        if gains[largest] > JUMP * second && count > FEWEST_PARTS + 1 {
+        let limits = &LIMITS.gates;
+        if gains[largest] > limits.jump * second && count > usize::from(limits.fewest_parts) + 1 {
             gains[largest] = second;
         }
         let regular = Self { gains, count };
@@ -298,7 +366,7 @@ impl Gains {
             && regular
                 .as_slice()
                 .iter()
-                .all(|gain| *gain >= LEAST_GAIN * mean))
+                .all(|gain| *gain >= limits.least_gain * mean))
         .then_some(regular)
     }
 }
@@ -319,36 +387,9 @@ fn deviation_from_line(gains: &[f64]) -> f64 {
 }
 
 /// Returns the buckets of a level, or of the coarsest one, that are older than so many seconds.
-fn before(levels: &BucketLevels, level: usize, seconds: f64) -> Points {
+fn buckets_before(levels: &BucketLevels, level: usize, seconds: f64) -> Points {
     let mut points = levels.filled(level.min(BucketLevels::COUNT - 1));
     let begin = levels.now() - seconds;
     points.keep_before(begin);
     points
-}
-
-/// Whether growth up to an amount only returns to about what was held before: the series goes up
-/// and down. An earlier short bump does not count, since less was held most of the time.
-fn is_return(before: &[Point], end: f64, gained: f64) -> bool {
-    let above = |height: f64| before.iter().filter(|point| point.low > height).count();
-    let is_third = |height: f64| 3 * above(height) > before.len();
-    is_third(end - 0.7 * gained) || above(end - 0.3 * gained) > 0 && is_third(end - 0.8 * gained)
-}
-
-/// Whether growth is no more than one more rise of a series that goes up and down, like that of a
-/// server. How far it does is the mean height above the floor in each third of the time, and of
-/// these the middle one: a large release may distort a third.
-fn is_fluctuation(before: &[Point], gained: f64) -> bool {
-    let mut thirds = [0, 1, 2].map(|third| {
-        let points = &before[before.len() * third / 3..before.len() * (third + 1) / 3];
-        let (mut above, mut floor) = (0.0, f64::INFINITY);
-        for point in points.iter().rev() {
-            floor = floor.min(point.low);
-            above += point.low - floor;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a level has few buckets")]
-        let count = points.len().max(1) as f64;
-        above / count
-    });
-    thirds.sort_by(f64::total_cmp);
-    gained < FLUCTUATIONS * thirds[1]
 }

@@ -1,6 +1,7 @@
 //! Tests of single series. `benches/growth` measures the detection over many series, and
 //! `tests/it/analyze.rs` tests some of them.
 
+mod gates;
 mod over;
 
 use std::time::Duration;

@@ -8,44 +8,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{BucketLevels, Point};
+use super::limits::LIMITS;
 use super::regular_growth::RegularGrowth;
 use super::{Evidence, LONGEST_SPAN, floor, kib};
-
-/// Growth stalls while it gains less than this share of what its rate predicts.
-const LEAST_PACE: f64 = 0.25;
-
-/// The stall in seconds that ends a leak that never stalled before, and how many times the longest
-/// one ends one that did: pauses of a job often differ by so much.
-const PATIENCE_WITH_LEAK: (f64, f64) = (110.0, 3.0);
-
-/// The same for a suspect.
-const PATIENCE_WITH_SUSPECT: (f64, f64) = (80.0, 1.2);
-
-/// The parts after which a growth that is no leak pauses, and how many times its longest stall.
-const PAUSE: (f64, f64) = (2.0, 1.2);
-
-/// The same in widths of the finest buckets, where samples are rare.
-const LEAST_BUCKETS: f64 = 1.6;
-
-/// The seconds for which memory may be given back: a garbage collection, or an emptied cache that
-/// fills again.
-const LONGEST_DIP: f64 = 64.0;
-
-/// A rise this many times what the rate predicts is a jump, with another cause.
-const JUMP: f64 = 3.0;
-
-/// The KiB below which a jump is ignored: half of what a CUDA context takes.
-const SMALLEST_JUMP: f64 = 262_144.0;
-
-/// Memory that is given back at once is not the leak's while it is less than this share of what the
-/// leak has gained.
-const SHARE_OF_OTHERS: f64 = 0.5;
-
-/// The parts that a growth with rests counts as: fewer than a regular growth has.
-const PARTS_OF_MEAN: f64 = 2.0;
-
-/// A stall that is this much shorter than the one before is a new one: growth went on between them.
-const WENT_ON: f64 = 0.4;
 
 /// A leak that stopped, and may resume. Times are in seconds since boot, amounts in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -70,15 +35,19 @@ pub(super) struct WatchedGrowth {
     pub(super) found: f64,
     /// The mean rate while it grows, pauses included.
     pub(super) rate: f64,
-    /// The growth over the longest time.
+    /// The regular growth with the longest span, or the mean since the leak began if it rested. The
+    /// forecast uses these figures.
     pub(super) longest: RegularGrowth,
     /// The shortest part in seconds at which the growth was regular.
     finest_part: f64,
-    /// Memory that something else gave back at once, and has not taken again, in KiB.
+    /// The KiB that something else on the GPU gave back at once, and has not taken again. They are
+    /// removed from the past, so that the fall does not look like the end of the growth.
     given_back: f64,
-    /// The longest part of the current stall, in seconds.
+    /// The length of the latest stall in seconds, at its longest: noise makes a stall look shorter
+    /// for a while, and does not end it.
     stall: f64,
-    /// The longest stall after which growth went on, in seconds.
+    /// The longest stall after which growth went on, in seconds. A stall must last longer than
+    /// this to end the growth.
     pub(super) survived: f64,
     /// The longest rest after which the leak resumed when it counted as stopped, in seconds; 0 if
     /// it never did.
@@ -96,7 +65,7 @@ impl WatchedGrowth {
         let (mut from, mut rest) = (growth.from, 0.0);
         let mut survived = longest_stall(levels, growth.rate(), growth.from);
         if let Some(stopped) = stopped
-            && growth.from + 2.0 * growth.part >= stopped.at
+            && growth.from + LIMITS.watch.parts_of_overlap * growth.part >= stopped.at
         {
             rest = stopped.rest.max(growth.from - stopped.at);
             survived = survived.max(stopped.survived).max(rest);
@@ -159,19 +128,22 @@ impl WatchedGrowth {
             .iter()
             .map(|growth| growth.part)
             .fold(self.finest_part, f64::min);
-        let age = levels.now() - self.from;
+        let (age, limits) = (levels.now() - self.from, &LIMITS.watch);
         let grown = found.iter().filter(|growth| growth.span <= age);
         let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else {
             return;
         };
         let mean = on_average(*longest, levels, self.from);
-        if longest.span > 0.4 * age {
+        if longest.span > limits.share_for_figures * age {
             self.longest = *longest;
         } else if self.rest > 0.0 {
             self.longest = mean;
             self.rate = mean.rate();
         }
-        if longest.span > 0.7 * age && self.stall <= self.survived.max(PATIENCE_WITH_LEAK.0 / 2.0) {
+        let half_patience = limits.patience_with_leak.least / 2.0;
+        if longest.span > limits.share_for_rate * age
+            && self.stall <= self.survived.max(half_patience)
+        {
             self.rate = longest.rate();
         } else {
             // A short growth does not raise the rate. But the rate is never higher than what was
@@ -192,13 +164,14 @@ impl WatchedGrowth {
         (low + self.rate * self.longest.part).min(top)
     }
 
-    /// Removes from the past memory that something else gives back at once, at a sample of so many
-    /// KiB after one of `before`.
-    pub(super) fn remove_fall(&mut self, levels: &mut BucketLevels, before: f64, now: f64) {
-        let fall = self.floor_now(levels).min(before) - now;
+    /// Removes from the past the memory that something else gives back at once, when the KiB held
+    /// fall from `last_held` at the last sample to `now`.
+    pub(super) fn remove_fall(&mut self, levels: &mut BucketLevels, last_held: f64, now: f64) {
+        let fall = self.floor_now(levels).min(last_held) - now;
+        let limits = &LIMITS.watch;
         if self.is_leak
-            && fall > SMALLEST_JUMP
-            && fall < SHARE_OF_OTHERS * kib(self.evidence.gained)
+            && fall > limits.smallest_jump
+            && fall < limits.share_of_others * kib(self.evidence.gained)
         {
             self.given_back += fall;
             levels.remove_jump(-fall, levels.now(), now);
@@ -207,13 +180,14 @@ impl WatchedGrowth {
 
     /// Removes from the past memory that something else takes again.
     pub(super) fn remove_rise(&mut self, levels: &mut BucketLevels) {
-        if self.given_back < SMALLEST_JUMP {
+        let limits = &LIMITS.watch;
+        if self.given_back < limits.smallest_jump {
             return;
         }
         let finest = levels.filled(0);
-        let since = levels.now() - LONGEST_DIP.max(4.0 * finest.width);
+        let since = levels.now() - limits.longest_dip.max(4.0 * finest.width);
         // A part, or a stall that was survived, ends with a step of the leak itself.
-        let part = self.longest.part.max(LONGEST_DIP).max(self.survived);
+        let part = self.longest.part.max(limits.longest_dip).max(self.survived);
         let earlier = levels.reaching(since - part);
         let from = since - part - 0.5 * earlier.width;
         let lowest = |points: &[Point], from: f64, to: f64| {
@@ -222,30 +196,36 @@ impl WatchedGrowth {
                 .filter(|point| point.at > from && point.at < to);
             within.map(|point| point.low).min_by(f64::total_cmp)
         };
-        let (Some(before), Some(recent)) = (
+        let (Some(earlier_floor), Some(floor)) = (
             lowest(earlier.as_slice(), from, since),
             lowest(finest.as_slice(), since, f64::INFINITY),
         ) else {
             return;
         };
-        let (rise, usual) = (recent - before, self.rate * (part + levels.now() - since));
+        let (rise, usual) = (
+            floor - earlier_floor,
+            self.rate * (part + levels.now() - since),
+        );
         let taken = (rise - usual).min(self.given_back);
-        if rise > JUMP * usual && taken > SMALLEST_JUMP {
+        if rise > limits.jump * usual && taken > limits.smallest_jump {
             self.given_back -= taken;
-            levels.remove_jump(taken, since, recent);
+            levels.remove_jump(taken, since, floor);
         }
     }
 
     /// Whether the rate is the mean of a growth with rests: no line fits that.
     pub(super) fn rests(&self) -> bool {
-        self.longest.parts <= PARTS_OF_MEAN
+        self.longest.parts <= LIMITS.watch.parts_of_mean
     }
 
     /// Whether memory still grows. A growth that is no leak may be the loading of a model, which
     /// ends at once: it counts as paused as soon as it stalls for longer than it ever did, and for
     /// longer than some of its parts.
     pub(super) fn goes_on(&self) -> bool {
-        self.is_leak || self.stall <= (PAUSE.0 * self.finest_part).max(PAUSE.1 * self.survived)
+        let limits = &LIMITS.watch;
+        let pause =
+            (limits.parts_of_pause * self.finest_part).max(limits.stalls_of_pause * self.survived);
+        self.is_leak || self.stall <= pause
     }
 
     /// Whether what is held now, in KiB, is more than in the latest finished bucket, by at least a
@@ -253,29 +233,30 @@ impl WatchedGrowth {
     /// just now.
     pub(super) fn rises(&self, held: f64, levels: &BucketLevels) -> bool {
         let points = levels.filled(0);
-        points
-            .as_slice()
-            .last()
-            .is_some_and(|latest| held - latest.low >= LEAST_PACE * self.rate * points.width)
+        points.as_slice().last().is_some_and(|latest| {
+            held - latest.low >= LIMITS.watch.least_pace * self.rate * points.width
+        })
     }
 
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
     pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
+        let limits = &LIMITS.watch;
         let stall = stall(levels, self.rate, self.from);
-        if stall < WENT_ON * self.stall {
+        if stall < limits.new_stall * self.stall {
             self.survived = self.survived.max(self.stall);
             self.stall = stall;
         }
         self.stall = self.stall.max(stall);
-        let (least, times) = if self.is_leak {
-            PATIENCE_WITH_LEAK
+        let of_verdict = if self.is_leak {
+            &limits.patience_with_leak
         } else {
-            PATIENCE_WITH_SUSPECT
+            &limits.patience_with_suspect
         };
-        let patience = least
-            .max(times * self.survived)
-            .max(LEAST_BUCKETS * levels.width(0));
-        (stall > patience).then_some(stall * (1.0 - LEAST_PACE))
+        let patience = of_verdict
+            .least
+            .max(of_verdict.stalls * self.survived)
+            .max(limits.fewest_buckets * levels.width(0));
+        (stall > patience).then_some(stall * (1.0 - limits.least_pace))
     }
 }
 
@@ -298,8 +279,8 @@ fn on_average(growth: RegularGrowth, levels: &BucketLevels, from: f64) -> Regula
         from,
         span,
         gained,
-        part: span / PARTS_OF_MEAN,
-        parts: PARTS_OF_MEAN,
+        part: span / LIMITS.watch.parts_of_mean,
+        parts: LIMITS.watch.parts_of_mean,
         rates: [rate, rate],
         ..growth
     }
@@ -308,13 +289,14 @@ fn on_average(growth: RegularGrowth, levels: &BucketLevels, from: f64) -> Regula
 /// The longest time up to now, in seconds, in which the floor rose by less than a quarter of what
 /// the rate predicts. The floor now is the highest of the last minute: a dip is none.
 fn stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
+    let limits = &LIMITS.watch;
     let points = levels.filled(0);
     let now = levels.now();
     let recent = points
         .as_slice()
         .iter()
         .rev()
-        .take_while(|point| now - point.at < LONGEST_DIP.max(1.5 * points.width));
+        .take_while(|point| now - point.at < limits.longest_dip.max(1.5 * points.width));
     let top = recent.map(|point| point.low).fold(0.0, f64::max);
     let stall_on = |level: usize| {
         let points = levels.filled(level);
@@ -327,7 +309,7 @@ fn stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
             .take_while(|point| point.at >= from)
         {
             floor = floor.min(point.low);
-            if top - floor < LEAST_PACE * rate * (now - point.at) {
+            if top - floor < limits.least_pace * rate * (now - point.at) {
                 longest = now - point.at;
             }
         }
@@ -354,7 +336,7 @@ fn longest_stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
     for (at, begin) in floor.iter().enumerate() {
         for end in &floor[at + 1..] {
             let span = end.at - begin.at;
-            if span > longest && end.low - begin.low < LEAST_PACE * rate * span {
+            if span > longest && end.low - begin.low < LIMITS.watch.least_pace * rate * span {
                 longest = span;
             }
         }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::buckets::BucketLevels;
+use super::limits::LIMITS;
 use super::watched_growth::WatchedGrowth;
-use super::{Evidence, LeakDetector, LeakVerdict, RELEVANT, Rate, to_bytes};
+use super::{Evidence, LeakDetector, LeakVerdict, Rate, to_bytes};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -138,7 +139,7 @@ impl LeakDetector {
         };
         // Growth that fills memory sooner is not slow, although it is not called a leak yet.
         let lasts = Some((limit - self.held()) / growth.rate())
-            .filter(|seconds| (RELEVANT..MONTH).contains(seconds))?;
+            .filter(|seconds| (LIMITS.gates.longest_left..MONTH).contains(seconds))?;
         Some(format!(
             "{grown}; at this pace memory lasts {}",
             span(lasts)?
