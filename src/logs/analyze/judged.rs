@@ -204,14 +204,15 @@ impl JudgedSeries {
             growing.detector.slow_growth(),
         );
         judged.last = TimedVerdict::of(&detector, judged.span);
-        // A leak that ended with its program needs advice as well.
+        // A leak that ended with its program does not grow at the end of the log. Its advice depends
+        // on the pattern that it had while it grew.
         judged.pattern = judged
             .pattern
             .or(leak_pattern.filter(|_| judged.verdict() == LeakVerdict::Leak));
         if growing.part == Some(MemoryPart::Allocated) {
             judged.allocated = allocated.finish();
         }
-        // The usual time between two samples, of which some may be missing.
+        // The mean time between two samples.
         let interval =
             (last.time - first.time) / i64::try_from(judged.samples).unwrap_or(i64::MAX).max(1);
         judged.ends_early = log.end - last.time > (5 * interval).max(1000);
@@ -254,7 +255,8 @@ impl JudgedSeries {
         let Some(episode) = leaked else {
             return self.last.verdict;
         };
-        // Memory in use after the episode that nobody gave back.
+        // The most memory in use after the episode. If it is little, the program's memory was
+        // released when it ended.
         let later = self
             .points
             .iter()
