@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::LIMITS;
 use crate::base::units::Moment;
 
 /// The most finished buckets that a level keeps.
@@ -498,8 +499,8 @@ impl BucketLevels {
         (0..Self::COUNT).map(level).fold(0.0, f64::max)
     }
 
-    /// Whether the second half of the finest buckets grew by at least a quarter less than the first
-    /// half. Smaller differences occur in even growth, too.
+    /// Whether the second half of the finest buckets grew less than the first half, by more than even
+    /// growth does.
     pub(super) fn slows(&self) -> bool {
         let points = self.filled(0);
         let points = points.as_slice();
@@ -507,7 +508,7 @@ impl BucketLevels {
             return false;
         };
         let middle = points[points.len() / 2];
-        0.75 * (middle.low - first.low) > last.low - middle.low
+        LIMITS.series.even_share * (middle.low - first.low) > last.low - middle.low
     }
 }
 

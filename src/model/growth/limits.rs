@@ -182,6 +182,9 @@ pub(super) struct SeriesLimits {
     pub(super) least_rise: f64,
     /// The same as a share of what is held.
     pub(super) least_share: f64,
+    /// The growth of the second half as a share of that of the first, below which growth slows down:
+    /// smaller differences occur in even growth, too.
+    pub(super) even_share: f64,
     /// The amount below which nothing counts as held: a CUDA context alone takes more.
     pub(super) nothing: u32,
     /// The least amount that is released at once in a drop.
@@ -269,6 +272,7 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         recent_buckets: 12,
         least_rise: 1024.0,
         least_share: 0.002,
+        even_share: 0.75,
         nothing: 128 << 10,
         least_drop: 256 << 10,
         cache_divisor: 5,
