@@ -22,6 +22,7 @@ use crate::protocol::snapshot::{
 mod end_dialog;
 mod lines;
 mod memory;
+mod screens;
 mod tiles;
 mod troubles;
 mod waiting_hosts;
