@@ -104,7 +104,8 @@ pub enum List {
     Processes,
 }
 
-/// The state of the viewer. Only [`App::update`] and [`App::apply_settings`] change it.
+/// The state of the viewer. [`App::update`] changes it; before the first event
+/// [`App::apply_settings`] and [`App::set_filter`], and [`App::mark_end_as_read`] after a frame.
 #[derive(Debug)]
 pub struct App {
     pub(crate) options: AppOptions,
@@ -118,9 +119,10 @@ pub struct App {
     lost: BTreeMap<HostKey, Text>,
     /// `None` for live hosts.
     pub(crate) replay: Option<Replay>,
-    /// The recording that the user makes now. The last line on the standard error of each command,
-    /// which may say why no line comes from its host.
+    /// The last line on the standard error of each command, which may say why no line comes from its
+    /// host.
     said: BTreeMap<HostKey, Text>,
+    /// The recording that the user makes now.
     pub(crate) active_recording: Option<ActiveRecording>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,

@@ -64,7 +64,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             commands::doctor::run(args, &config::state(cli), &config::audit_log())
         }
         Some(Subcommand::Estimate(args)) => commands::estimate::run(args),
-        Some(Subcommand::Explain(args)) => commands::explain::run(args),
+        Some(Subcommand::Explain(args)) => {
+            // In a pipe, the log must go through whatever is wrong with the lines.
+            let _said = config::launcher_lines::add();
+            commands::explain::run(args)
+        }
         Some(Subcommand::Export(args)) => logs::export::run(args),
         Some(Subcommand::Free(args)) => commands::free::run(args),
         Some(Subcommand::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),

@@ -70,13 +70,13 @@ impl ProcessTree {
         self.ids.binary_search(&id).ok()
     }
 
-    pub(super) fn parent_of(&self, at: usize) -> Option<usize> {
-        self.parents[at]
+    pub(super) fn parent_of(&self, place: usize) -> Option<usize> {
+        self.parents[place]
     }
 
     /// Returns the indices of the ancestors, parent first.
-    pub(super) fn ancestors_of(&self, at: usize) -> impl Iterator<Item = usize> + Clone {
-        std::iter::successors(self.parents[at], |at| self.parents[*at])
+    pub(super) fn ancestors_of(&self, place: usize) -> impl Iterator<Item = usize> + Clone {
+        std::iter::successors(self.parents[place], |place| self.parents[*place])
     }
 
     /// Returns these processes as a forest: each with its depth, after its nearest ancestor among

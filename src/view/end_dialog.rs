@@ -33,53 +33,31 @@ const CHOICES: usize = 4;
 const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
-    let Some(panel) = app.modes.end_dialog() else {
+    let Some(dialog) = app.modes.end_dialog() else {
         return;
     };
-    let Some(root) = panel.root() else { return };
-    let Some(model) = app.fleet().host(panel.host) else {
+    let Some(root) = dialog.root() else { return };
+    let Some(model) = app.fleet().host(dialog.host) else {
         return;
     };
-    let is_one = panel.targets().nth(1).is_none();
+    let is_one = dialog.targets().nth(1).is_none();
     let width = if is_one { WIDTH } else { WIDE }.min(body.width);
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(BESIDE));
     let mut description = if is_one {
-        one(theme, model, panel, root)
+        one(theme, model, dialog, root)
     } else {
-        many(theme, model, panel, shown, columns)
+        many(theme, model, dialog, shown, columns)
     };
-    // The choice and the progress are always shown. The description of the targets is cut if the
-    // screen is small.
-    let mut status = cautions(theme, panel);
-    if !panel.is_over() {
-        let few = body.height < 18;
-        status.extend(choices(
-            theme,
-            panel,
-            if few { 1 } else { CHOICES },
-            columns,
-        ));
-        if !few {
-            status.push(Line::default());
-        }
-    }
-    status.extend(progress(theme, model, panel));
-    status.extend(
-        panel
-            .unrecorded
-            .as_ref()
-            .map(|reason| Line::styled(reason.to_string(), theme.notable())),
-    );
-
+    let status = status(theme, model, dialog, body.height < 18, columns);
     let below = rows_of(&status, width.saturating_sub(BESIDE));
     // The PIDs of the targets are always shown.
     if !is_one && description.len() + usize::from(below) + 2 > usize::from(body.height) {
-        description = briefly(theme, panel);
+        description = briefly(theme, dialog);
     }
     // The title has the name that the user typed.
-    if let Some(own_name) = app.fleet().differing_own_name(panel.host) {
-        let line = format!("{} calls itself {own_name}", app.fleet().name(panel.host));
+    if let Some(own_name) = app.fleet().differing_own_name(dialog.host) {
+        let line = format!("{} calls itself {own_name}", app.fleet().name(dialog.host));
         description.insert(0, Line::styled(line, theme.notable()));
     }
     let above = rows_of(&description, width.saturating_sub(BESIDE)) + 1;
@@ -91,34 +69,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         height,
     };
     Clear.render(area, buffer);
-    // The same PID may exist on several hosts.
-    let is_named = app.fleet().must_be_named(panel.host);
-    let on_host = if is_named {
-        format!("on {} ", app.fleet().name(panel.host))
-    } else {
-        String::new()
-    };
-    let title = match panel.scope {
-        Scope::Job => format!(" End the job of {} ", root.id().pid),
-        Scope::Chosen if panel.targets().nth(1).is_some() => {
-            " End the tagged processes ".to_owned()
-        }
-        // The title says `tagged`, because the process may not be the one under the cursor.
-        Scope::Chosen
-            if app.processes.tagged.contains(&HostProcess {
-                host: panel.host,
-                process: root.id(),
-            }) =>
-        {
-            format!(" End the tagged process {} ", root.id().pid)
-        }
-        Scope::Chosen => format!(" End process {} ", root.id().pid),
-    };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
         .padding(Padding::horizontal(1))
-        .title(Span::styled(title + &on_host, theme.accent()));
+        .title(Span::styled(title(app, dialog, root), theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
     let below = below.min(inside.height);
@@ -138,6 +93,55 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     Paragraph::new(status)
         .wrap(Wrap { trim: false })
         .render(lower, buffer);
+}
+
+/// The lines below the description: cautions, choices and progress. They are always shown; the
+/// description of the targets is cut if the screen is small. With `is_low`, one choice is shown.
+fn status(
+    theme: Theme,
+    model: &HostModel,
+    dialog: &EndDialog,
+    is_low: bool,
+    columns: usize,
+) -> Vec<Line<'static>> {
+    let mut status = cautions(theme, dialog);
+    if !dialog.is_over() {
+        let count = if is_low { 1 } else { CHOICES };
+        status.extend(choices(theme, dialog, count, columns));
+        status.extend((!is_low).then(Line::default));
+    }
+    status.extend(progress(theme, model, dialog));
+    let unrecorded = dialog.unrecorded.as_ref();
+    status.extend(unrecorded.map(|reason| Line::styled(reason.to_string(), theme.notable())));
+    status
+}
+
+/// The title of the dialog.
+fn title(app: &App, dialog: &EndDialog, root: &Member) -> String {
+    // The same PID may exist on several hosts.
+    let is_named = app.fleet().must_be_named(dialog.host);
+    let on_host = if is_named {
+        format!("on {} ", app.fleet().name(dialog.host))
+    } else {
+        String::new()
+    };
+    let title = match dialog.scope {
+        Scope::Job => format!(" End the job of {} ", root.id().pid),
+        Scope::Chosen if dialog.targets().nth(1).is_some() => {
+            " End the tagged processes ".to_owned()
+        }
+        // The title says `tagged`, because the process may not be the one under the cursor.
+        Scope::Chosen
+            if app.processes.tagged.contains(&HostProcess {
+                host: dialog.host,
+                process: root.id(),
+            }) =>
+        {
+            format!(" End the tagged process {} ", root.id().pid)
+        }
+        Scope::Chosen => format!(" End process {} ", root.id().pid),
+    };
+    title + &on_host
 }
 
 /// The number of rows of wrapped lines, up to 100.
@@ -175,7 +179,7 @@ fn command(process: &Process, most: usize) -> String {
     cut(&word(labels::command(process)), most)
 }
 
-fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
+fn one(theme: Theme, model: &HostModel, dialog: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref());
     let started = model
@@ -201,7 +205,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
         .map(|(label, name)| format!("{label} ({name})"))
         .collect();
     let holds = if has_ended { "held" } else { "holds" };
-    let held = match panel.reclaim.expected() {
+    let held = match dialog.reclaim.expected() {
         Some(bytes) if gpus.is_empty() => {
             format!("{holds} a GPU open, where {bytes} are unaccounted")
         }
@@ -230,13 +234,13 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
-    if panel.spared() > 0 && panel.first_sent.is_none() && !has_ended {
-        let spared = panel.spared();
+    if dialog.spared() > 0 && dialog.first_sent.is_none() && !has_ended {
+        let spared = dialog.spared();
         lines.push(Line::styled(
             format!("Tab: its whole job, {spared} more"),
             theme.dim(),
         ));
-    } else if !model.is_complete() && panel.first_sent.is_none() && !has_ended {
+    } else if !model.is_complete() && dialog.first_sent.is_none() && !has_ended {
         lines.push(Line::styled(
             "who else belongs to its job is not known yet…",
             theme.dim(),
@@ -255,27 +259,27 @@ const STATE: usize = 22;
 fn many(
     theme: Theme,
     model: &HostModel,
-    panel: &EndDialog,
+    dialog: &EndDialog,
     shown: usize,
     columns: usize,
 ) -> Vec<Line<'static>> {
-    let count = panel.targets().count();
-    let expected = panel
+    let count = dialog.targets().count();
+    let expected = dialog
         .reclaim
         .expected()
         .map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
     let mut summary = format!("{count} processes{expected}");
     // Later, the ended ones have no verdict.
-    if panel.first_sent.is_none() {
-        let kinds = Verdict::kinds(panel.targets().map(|target| model.verdict(target.id())));
+    if dialog.first_sent.is_none() {
+        let kinds = Verdict::kinds(dialog.targets().map(|target| model.verdict(target.id())));
         summary = format!("{summary}: {kinds}");
     }
     let mut lines: Vec<Line<'_>> = hanging(&summary, columns, 2)
         .map(|row| Line::styled(row, theme.accent()))
         .collect();
     let now = model.now();
-    for member in panel.targets().skip(panel.top).take(shown) {
-        let (state, style) = stage(theme, member, now, panel.first_sent);
+    for member in dialog.targets().skip(dialog.top).take(shown) {
+        let (state, style) = stage(theme, member, now, dialog.first_sent);
         let joined = if member.joined { "+" } else { " " };
         let user = cut(&word(member.process.facts.user.as_ref()), USER - 1);
         let most = columns.saturating_sub(PID + USER + 1 + 1 + STATE).max(8);
@@ -296,7 +300,7 @@ fn many(
         }
     }
     if count > shown {
-        let hidden = count - shown.min(count - panel.top);
+        let hidden = count - shown.min(count - dialog.top);
         lines.push(Line::styled(
             format!("{:PID$}and {hidden} more (PgDn)", ""),
             theme.dim(),
@@ -306,13 +310,13 @@ fn many(
 }
 
 /// Lists the PIDs of the targets, where there is no room for one line each.
-fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
-    let pids: Vec<String> = panel
+fn briefly(theme: Theme, dialog: &EndDialog) -> Vec<Line<'static>> {
+    let pids: Vec<String> = dialog
         .targets()
-        .skip(panel.top)
+        .skip(dialog.top)
         .map(|member| member.id().pid.to_string())
         .collect();
-    let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
+    let text = format!("{} processes: {}", dialog.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
 }
 
@@ -364,16 +368,16 @@ fn alive(process: &Process, state: State, wchan: Option<&Text>) -> String {
     }
 }
 
-fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
+fn cautions(theme: Theme, dialog: &EndDialog) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for (member, caution) in panel.cautions().take(3) {
+    for (member, caution) in dialog.cautions().take(3) {
         lines.push(Line::styled(
             format!("{}: {caution}", member.id().pid),
             theme.notable(),
         ));
     }
-    if let Some(word) = panel.word_to_type().filter(|_| !panel.is_over()) {
-        let typed = &panel.typed;
+    if let Some(word) = dialog.word_to_type().filter(|_| !dialog.is_over()) {
+        let typed = &dialog.typed;
         lines.push(Line::from(vec![
             Span::styled(format!("Type {word} to confirm: "), theme.notable()),
             Span::styled(format!("{typed}_"), theme.accent()),
@@ -382,22 +386,22 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     lines
 }
 
-fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
-    let choices = panel.choices();
+fn choices(theme: Theme, dialog: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
+    let choices = dialog.choices();
     let at = choices
         .iter()
-        .position(|choice| *choice == panel.choice)
+        .position(|choice| *choice == dialog.choice)
         .unwrap_or(0);
     let top = (at + 1)
         .saturating_sub(shown)
         .min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
-        let (mark, style) = if *choice == panel.choice {
+        let (mark, style) = if *choice == dialog.choice {
             ("●", theme.text())
         } else {
             ("○", theme.dim())
         };
-        let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, panel));
+        let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, dialog));
         hanging(&text, columns, 12)
             .map(move |row| Line::styled(row, style))
             .collect::<Vec<_>>()
@@ -419,23 +423,23 @@ fn name(choice: Choice) -> String {
 }
 
 /// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
-fn effect_of_enter(panel: &EndDialog) -> String {
-    if !panel.is_read() {
+fn effect_of_enter(dialog: &EndDialog) -> String {
+    if !dialog.is_read() {
         return "Enter waits a moment".to_owned();
     }
-    let is_rest = panel.first_sent.is_some() && panel.targets().nth(1).is_some();
-    let effect = match panel.choice {
+    let is_rest = dialog.first_sent.is_some() && dialog.targets().nth(1).is_some();
+    let effect = match dialog.choice {
         Choice::Signal(signal) if is_rest => {
-            format!("Enter sends {signal} to the {} left", panel.left())
+            format!("Enter sends {signal} to the {} left", dialog.left())
         }
         Choice::Signal(signal) => format!("Enter sends {signal}"),
         Choice::Gently => format!(
             "Enter sends SIGINT to {}, then SIGTERM to those left",
-            gentle_start(panel)
+            gentle_start(dialog)
         ),
         Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
     };
-    match panel.word_to_type().filter(|word| *word != panel.typed) {
+    match dialog.word_to_type().filter(|word| *word != dialog.typed) {
         Some(word) => format!("Type {word} first: then {effect}"),
         None => effect,
     }
@@ -443,18 +447,18 @@ fn effect_of_enter(panel: &EndDialog) -> String {
 
 /// The processes that a gentle end begins with: the root by its PID, or the number of those that
 /// are left.
-fn gentle_start(panel: &EndDialog) -> String {
-    let root = panel.root().filter(|_| panel.is_root_left());
+fn gentle_start(dialog: &EndDialog) -> String {
+    let root = dialog.root().filter(|_| dialog.is_root_left());
     root.map_or_else(
-        || format!("the {} left", panel.left()),
+        || format!("the {} left", dialog.left()),
         |root| root.id().pid.to_string(),
     )
 }
 
-fn meaning(choice: Choice, panel: &EndDialog) -> String {
+fn meaning(choice: Choice, dialog: &EndDialog) -> String {
     let signal = match choice {
         Choice::Gently => {
-            let (start, grace) = (gentle_start(panel), panel.grace().as_secs());
+            let (start, grace) = (gentle_start(dialog), dialog.grace().as_secs());
             return format!("SIGINT to {start}, after {grace} s SIGTERM to all that are left");
         }
         Choice::ByForce => {
@@ -475,17 +479,17 @@ fn meaning(choice: Choice, panel: &EndDialog) -> String {
     meaning.to_owned()
 }
 
-fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
+fn progress(theme: Theme, model: &HostModel, dialog: &EndDialog) -> Vec<Line<'static>> {
     let now = model.now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
-    let is_one = panel.targets().nth(1).is_none();
-    let effect = effect_of_enter(panel);
-    let root = panel.root();
+    let is_one = dialog.targets().nth(1).is_none();
+    let effect = effect_of_enter(dialog);
+    let root = dialog.root();
     match root.map(|root| &root.stage) {
-        _ if panel.ended().is_some() => ended(theme, model, panel),
+        _ if dialog.ended().is_some() => ended(theme, model, dialog),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
-        _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
-        _ if !panel.is_settled() || (panel.first_sent.is_none() && !panel.is_read()) => say(
+        _ if dialog.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
+        _ if !dialog.is_settled() || (dialog.first_sent.is_none() && !dialog.is_read()) => say(
             "making sure that it is still the same process…".to_owned(),
             theme.dim(),
         ),
@@ -499,7 +503,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
                 ),
                 theme.notable(),
             );
-            if let Some(next) = next_step(panel, now) {
+            if let Some(next) = next_step(dialog, now) {
                 lines.push(next);
             } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
                 let is_frozen = root.process.facts.frozen_by.is_ok();
@@ -525,9 +529,9 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
             lines.push(Line::styled(format!("{effect}, Esc cancels."), theme.dim()));
             lines
         }
-        _ if panel.first_sent.is_some() => {
+        _ if dialog.first_sent.is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
-            lines.extend(next_step(panel, now));
+            lines.extend(next_step(dialog, now));
             lines.push(Line::styled(format!("{effect}, Esc cancels."), theme.dim()));
             lines
         }
@@ -546,15 +550,15 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
 }
 
 /// Announces the SIGTERM of a gentle end; `None` if none is to follow.
-fn next_step(panel: &EndDialog, now: Moment) -> Option<Line<'static>> {
-    let left = Elapsed(panel.next_step()?.since(now));
+fn next_step(dialog: &EndDialog, now: Moment) -> Option<Line<'static>> {
+    let left = Elapsed(dialog.next_step()?.since(now));
     Some(Line::from(format!(
         "SIGTERM follows in {left} to all that are left; Esc leaves it at this."
     )))
 }
 
 /// Describes the result when all targets have ended: the time, and the memory that came back.
-fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
+fn ended(theme: Theme, model: &HostModel, dialog: &EndDialog) -> Vec<Line<'static>> {
     let end = |member: &Member| {
         if let Stage::Ended { at, zombie_of } = member.stage {
             Some((at, zombie_of))
@@ -562,13 +566,13 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
             None
         }
     };
-    let took = panel
+    let took = dialog
         .ended()
-        .zip(panel.first_sent)
+        .zip(dialog.first_sent)
         .map_or(Duration::ZERO, |(at, sent)| at.since(sent));
     let took = format!("{:.1} s", took.as_secs_f64());
-    let is_one = panel.targets().nth(1).is_none();
-    let sentence = match (panel.first_sent, is_one) {
+    let is_one = dialog.targets().nth(1).is_none();
+    let sentence = match (dialog.first_sent, is_one) {
         (None, true) => "It ended by itself.".to_owned(),
         (None, false) => "They ended by themselves.".to_owned(),
         (Some(_), true) => format!("It ended after {took}."),
@@ -576,7 +580,7 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
     };
     let mut lines = vec![Line::styled(sentence, theme.good())];
     if let (true, Some(root), Some((_, Some(parent)))) =
-        (is_one, panel.root(), panel.root().and_then(end))
+        (is_one, dialog.root(), dialog.root().and_then(end))
     {
         // Where the driver lists memory for the zombie, the sentence is that of the verdict, and
         // the header counts it.
@@ -590,13 +594,13 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
         lines.push(Line::styled(text, theme.notable()));
     }
     lines.extend(
-        panel
+        dialog
             .successors
             .iter()
             .take(3)
             .map(|successor| succession(theme, successor)),
     );
-    match (panel.reclaim.expected(), &panel.returned) {
+    match (dialog.reclaim.expected(), &dialog.returned) {
         (None, _) => {}
         (Some(_), None) => lines.push(Line::styled(
             "waiting for the GPU to say what came back…",
@@ -606,7 +610,7 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
             lines.extend(
                 returned
                     .iter()
-                    .map(|gpu| came_back(theme, model, panel, gpu, returned.len() > 1)),
+                    .map(|gpu| came_back(theme, model, dialog, gpu, returned.len() > 1)),
             );
         }
     }
@@ -636,7 +640,7 @@ fn succession(theme: Theme, successor: &Successor) -> Line<'static> {
 fn came_back(
     theme: Theme,
     model: &HostModel,
-    panel: &EndDialog,
+    dialog: &EndDialog,
     returned: &Returned,
     named: bool,
 ) -> Line<'static> {
@@ -656,7 +660,7 @@ fn came_back(
     let keepers = model
         .latest()
         .zip(gpu)
-        .map(|(snapshot, gpu)| panel.keepers(gpu, snapshot))
+        .map(|(snapshot, gpu)| dialog.keepers(gpu, snapshot))
         .unwrap_or_default();
     let pids: Vec<String> = keepers
         .iter()

@@ -130,23 +130,27 @@ impl Columns<ProcessColumn> {
         has_hosts: bool,
     ) -> Vec<ProcessColumn> {
         use ProcessColumn::{Cache, Command, Cpu, Gpu, Host, Memory, Origin, Pid, User, Verdict};
+        let fits = |column: ProcessColumn| column.spec().from_screen_width <= width;
         // The list of suspects needs the room for the reasons.
         if only_suspects {
             let short = [Host, Gpu, Pid, User, Memory, Origin, Verdict];
-            let fits = |column: &ProcessColumn| match column {
+            let is_shown = |column: &ProcessColumn| match column {
                 Host => has_hosts,
                 Verdict => true,
-                Origin if !has_values(Origin) => false,
-                _ => column.spec().from_screen_width <= width,
+                _ => has_values(*column) && fits(*column),
             };
-            return short.into_iter().filter(fits).chain([Command]).collect();
+            return short
+                .into_iter()
+                .filter(is_shown)
+                .chain([Command])
+                .collect();
         }
         Self::on_screen(chosen, has_hosts, |column| match column {
-            Cache => has_values(Cache),
-            Origin if !has_values(Origin) => false,
+            _ if !has_values(column) => false,
+            Cache => true,
             // The cache takes the room of the CPU use: it matters more on a screen for GPUs.
             Cpu if has_values(Cache) => width >= SCREEN_WITH_CACHE_AND_CPU,
-            _ => column.spec().from_screen_width <= width,
+            _ => fits(column),
         })
     }
 }

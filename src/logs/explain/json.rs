@@ -14,6 +14,7 @@ use super::scan::RecoveredFailure;
 use super::text::MOST_UNKNOWN;
 use super::{ExplainedEvent, ExplainedMessage, LogSource, exact};
 use crate::base::units::Bytes;
+use crate::model::Verdict;
 use crate::output::{advice_json, table};
 use crate::protocol::snapshot::Snapshot;
 
@@ -161,7 +162,7 @@ fn others(
                     "start_ticks": process.id.start_ticks,
                     "user": process.facts.user.as_ref().ok(),
                     "command": table::command(process),
-                    "verdict": processes.verdict(*pid).map(|(name, _)| name),
+                    "verdict": processes.verdict_on(*pid).map(Verdict::name),
                     "started_after_message": processes.started_after(*pid, log.written),
                 })
             });

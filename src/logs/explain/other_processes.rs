@@ -4,7 +4,7 @@
 //! so, and nothing is done to the processes.
 
 use crate::base::units::Elapsed;
-use crate::model::HostModel;
+use crate::model::{HostModel, Verdict};
 use crate::output::{labels, table};
 use crate::protocol::snapshot::{Process, Snapshot};
 
@@ -36,14 +36,9 @@ impl OtherProcesses {
         Some(snapshot.unix_ms.checked_sub(age)? > written?)
     }
 
-    pub(super) fn verdict(&self, pid: u32) -> Option<(&'static str, String)> {
-        let verdict = self
-            .model
-            .as_ref()?
-            .verdicts()
-            .iter()
-            .find(|verdict| verdict.process.pid == pid)?;
-        Some((verdict.name(), verdict.sentence()))
+    pub(super) fn verdict_on(&self, pid: u32) -> Option<&Verdict> {
+        let mut verdicts = self.model.as_ref()?.verdicts().iter();
+        verdicts.find(|verdict| verdict.process.pid == pid)
     }
 
     /// Returns a sentence for each of these processes that is on this host, and one for all others.
@@ -103,9 +98,9 @@ impl OtherProcesses {
             |age| format!(", runs for {}", Elapsed(age)),
         );
         let verdict = self
-            .verdict(pid)
-            .filter(|(name, _)| *name != "active" && *name != "too_soon");
-        let verdict = verdict.map_or_else(String::new, |(_, sentence)| format!(" ({sentence})"));
+            .verdict_on(pid)
+            .filter(|verdict| verdict.is_remarkable());
+        let verdict = verdict.map_or_else(String::new, |it| format!(" ({})", it.sentence()));
         Some(format!(
             "Process {pid} here and now: {command}, of {user}{age}, {holds}{verdict}. PIDs are reused: the message means \
              this process only if the message is of this host and recent."

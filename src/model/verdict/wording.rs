@@ -118,6 +118,11 @@ impl Verdict {
         )
     }
 
+    /// Whether there is more to say than that the process works, or started just now.
+    pub(crate) fn is_remarkable(&self) -> bool {
+        !matches!(self.kind, VerdictKind::Active { .. } | VerdictKind::TooSoon)
+    }
+
     /// Whether the process is an orphan, or may be one.
     pub(super) fn is_orphan(&self) -> bool {
         matches!(
