@@ -24,7 +24,7 @@ const MESSAGE: &str = "RuntimeError: CUDA out of memory. Tried to allocate 14.14
 const EXPLANATION: &str = "14.14 GiB were requested at once, and the whole GPU has 11.00 GiB";
 
 /// A message that names another process.
-fn message_naming(pid: u32) -> String {
+pub(crate) fn message_naming(pid: u32) -> String {
     format!(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB of \
          which 1.25 GiB is free. Process {pid} has 70.00 GiB memory in use. Including non-PyTorch memory, this process has \

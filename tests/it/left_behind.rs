@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::DEADLINE;
 use crate::cli::json;
+use crate::explain::message_naming;
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle, run, wait_until};
 use crate::ready_pipe::ReadyPipe;
@@ -119,6 +120,15 @@ sleep_as('starter')
                   [[launchers]]\nname = 'ours'\nvariables = ['OURS_RANK']\n";
     fs::write(host.path("config/gputop/config.toml"), config).expect("/tmp has room");
     check(&host, "orphan", "orphan");
+    let (_, worker) = processes
+        .iter()
+        .find(|(role, _)| role == "worker")
+        .expect("it runs");
+    let explained = host.run(["explain", &message_naming(worker.pid)]).text();
+    assert!(
+        explained.contains("launcher (fleet) is gone"),
+        "{explained}"
+    );
     // The recorder did not know that OURS_RANK counts, and recorded it of nobody.
     assert!(
         outline(&host).matches("\"orphan ").count() == 1 && outline(&host).contains("fleet-worker")
