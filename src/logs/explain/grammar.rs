@@ -1,7 +1,7 @@
 //! The grammar of PyTorch's out-of-memory messages, from 1.0 to 2.15.
 //!
 //! Parses text without white space, so that a message reads the same however its lines were
-//! wrapped. [`find`](super::find) takes the text out of a log.
+//! wrapped. [`message_finder`](super::message_finder) takes the text out of a log.
 
 use std::ops::Range;
 use std::str::FromStr;
