@@ -156,9 +156,12 @@ pub(crate) fn without_formula(text: &str) -> Cow<'_, str> {
 
 /// Returns rows as CSV. Fields with separators, quotes or line ends are quoted, as RFC 4180 says.
 pub(crate) fn csv(rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    // A row with more or fewer cells than the first one is written too.
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .from_writer(Vec::new());
     for row in rows {
-        // Writing to memory cannot fail, and all rows of a table have as many cells.
+        // Writing to memory cannot fail.
         let _written = writer.write_record(row);
     }
     let bytes = writer.into_inner().unwrap_or_default();
