@@ -16,6 +16,7 @@ mod host;
 mod identity;
 mod job;
 mod leak_advice;
+mod min_max;
 mod news;
 mod outline;
 mod pairs;
@@ -40,12 +41,13 @@ pub(crate) use self::growth::{
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
 pub(crate) use self::health::{Severity, TroubleRank};
 pub(crate) use self::history::{
-    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax,
+    AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory,
     ProcessHistory, TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
+pub(crate) use self::min_max::MinMax;
 pub(crate) use self::news::{NewsItem, NewsKind};
 pub(crate) use self::outline::{OutlineEvent, OutlinePart, events as outline_events};
 pub use self::past::Past;

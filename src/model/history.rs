@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::curve::{Curve, MinMax, Window};
+pub(crate) use self::curve::{Curve, Window};
 use self::event::EventLog;
 pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
 pub(crate) use self::tensors::{TensorHistory, TensorLayer};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
+use crate::model::min_max::MinMax;
 use crate::model::pairs;
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
 use crate::protocol::command::Signal;

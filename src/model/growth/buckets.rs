@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::LIMITS;
 use crate::base::units::Moment;
+use crate::model::min_max::MinMax;
 
 /// The most finished buckets that a level keeps.
 pub(super) const LENGTH: usize = 64;
@@ -19,51 +20,8 @@ const FINEST: u64 = 8000;
 /// The width of finest buckets in milliseconds from which they are not widened any more.
 const WIDEST: u64 = 3_600_000;
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(from = "(u32, u32)", into = "(u32, u32)")]
-struct Bucket {
-    low: u32,
-    high: u32,
-}
-
-impl From<(u32, u32)> for Bucket {
-    fn from((low, high): (u32, u32)) -> Self {
-        Self { low, high }
-    }
-}
-
-impl From<Bucket> for (u32, u32) {
-    fn from(bucket: Bucket) -> Self {
-        (bucket.low, bucket.high)
-    }
-}
-
-impl Bucket {
-    /// A bucket without samples.
-    const HOLE: Self = Self {
-        low: u32::MAX,
-        high: 0,
-    };
-
-    fn is_hole(self) -> bool {
-        self.low > self.high
-    }
-
-    /// Returns the bucket as a point at this time, the middle of the bucket in seconds since boot;
-    /// `None` for a bucket without samples.
-    fn point(self, at: f64) -> Option<Point> {
-        (!self.is_hole()).then_some(Point {
-            at,
-            low: f64::from(self.low),
-            high: f64::from(self.high),
-        })
-    }
-
-    fn take(&mut self, kib: u32) {
-        self.low = self.low.min(kib);
-        self.high = self.high.max(kib);
-    }
-}
+/// The amounts in KiB in one span of time; empty where no sample fell into it.
+type Bucket = MinMax<u32>;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct BucketLevel {
@@ -77,19 +35,13 @@ impl BucketLevel {
     /// open bucket.
     fn push(&mut self, ahead: u64, kib: u32) -> bool {
         if ahead == 0 {
-            self.open.take(kib);
+            self.open = self.open.with(Bucket::of(kib));
             return false;
         }
-        let finished = std::mem::replace(
-            &mut self.open,
-            Bucket {
-                low: kib,
-                high: kib,
-            },
-        );
+        let finished = std::mem::replace(&mut self.open, Bucket::of(kib));
         self.keep(finished);
         for _ in 1..ahead.min(LENGTH as u64 + 1) {
-            self.keep(Bucket::HOLE);
+            self.keep(Bucket::EMPTY);
         }
         true
     }
@@ -115,6 +67,18 @@ pub(super) struct Point {
     pub(super) low: f64,
     /// The highest amount in KiB.
     pub(super) high: f64,
+}
+
+impl Point {
+    /// Returns a bucket as a point at the middle of its time, in seconds since boot; `None` for a
+    /// bucket without samples.
+    fn of(bucket: Bucket, at: f64) -> Option<Self> {
+        (!bucket.is_empty()).then_some(Self {
+            at,
+            low: f64::from(bucket.low),
+            high: f64::from(bucket.high),
+        })
+    }
 }
 
 /// The buckets of a level, oldest first. The open bucket is included only where each bucket has a
@@ -150,10 +114,7 @@ impl Constant {
     /// Returns the levels that the samples would have filled, with finest buckets of this width in
     /// milliseconds.
     fn varying(&self, finest: u64) -> Varying {
-        let ever = Bucket {
-            low: self.kib,
-            high: self.kib,
-        };
+        let ever = Bucket::of(self.kib);
         let full = |level: usize| {
             let width = finest << (2 * level);
             usize::try_from(self.last.0 / width - self.first.0 / width)
@@ -206,7 +167,7 @@ impl Varying {
                 finished = at + 1;
             }
         }
-        self.ever.take(kib);
+        self.ever = self.ever.with(Bucket::of(kib));
         finished
     }
 }
@@ -266,13 +227,10 @@ impl BucketLevels {
                 std::iter::once(&mut buckets.open).chain(buckets.full.iter_mut().rev());
             for (end, bucket) in ends
                 .zip(newest_first)
-                .filter(|(_, bucket)| !bucket.is_hole())
+                .filter(|(_, bucket)| !bucket.is_empty())
             {
                 if end <= since {
-                    *bucket = Bucket {
-                        low: moved(bucket.low),
-                        high: moved(bucket.high),
-                    };
+                    *bucket = bucket.map(moved);
                 } else if end - width < since {
                     bucket.low = moved(bucket.low).min(whole(level)).max(bucket.low);
                 }
@@ -343,7 +301,7 @@ impl BucketLevels {
             known.extend(
                 begins
                     .zip(buckets)
-                    .filter(|(begin, bucket)| *begin < forgotten && !bucket.is_hole()),
+                    .filter(|(begin, bucket)| *begin < forgotten && !bucket.is_empty()),
             );
             if level.full.len() < LENGTH {
                 break;
@@ -414,9 +372,8 @@ impl BucketLevels {
         let skipped = usize::from(open.is_some() && full.len() == LENGTH);
         for (number, bucket) in (oldest..).zip(full).skip(skipped) {
             let at = (number as f64 + 0.5) * width;
-            let Some(point) = bucket
-                .point(at)
-                .or_else(|| latest.map(|latest| Point { at, ..latest }))
+            let Some(point) =
+                Point::of(*bucket, at).or_else(|| latest.map(|latest| Point { at, ..latest }))
             else {
                 continue;
             };
@@ -441,7 +398,7 @@ impl BucketLevels {
             || self
                 .full(0)
                 .and_then(<[Bucket]>::last)
-                .is_some_and(|bucket| !bucket.is_hole())
+                .is_some_and(|bucket| !bucket.is_empty())
     }
 
     /// The end of the newest finest bucket whose samples count, in seconds since boot.
@@ -461,7 +418,7 @@ impl BucketLevels {
     /// beginning of the open bucket.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
-        bucket.point((self.number as f64 + behind) * self.width(0))
+        Point::of(bucket, (self.number as f64 + behind) * self.width(0))
     }
 
     /// The finished buckets of a level; `None` when the level has none.
@@ -540,7 +497,7 @@ mod tests {
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
         ) {
             let mut levels = BucketLevels::default();
-            let mut each = [(); BucketLevels::COUNT].map(|()| BucketLevel { open: Bucket::HOLE, full: Vec::new() });
+            let mut each = [(); BucketLevels::COUNT].map(|()| BucketLevel { open: Bucket::EMPTY, full: Vec::new() });
             let mut before = first;
             for sample in 0..samples + then {
                 let (at, kib) = (first + sample * every, if sample < samples { 7 } else { 8 });

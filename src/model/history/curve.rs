@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::track::{BLANK, GAP, HIGHEST, Merge, Track};
 use crate::base::units::Moment;
+use crate::model::min_max::MinMax;
 
 /// A resolution: the width of its buckets in milliseconds, and how many buckets are kept.
 #[derive(Debug, Clone, Copy)]
@@ -32,29 +33,6 @@ impl Resolution {
 
     fn bucket(self, at: Moment) -> u32 {
         u32::try_from(at.0 / self.width).unwrap_or(u32::MAX)
-    }
-}
-
-/// The lowest and the highest value in a span of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MinMax<T> {
-    pub low: T,
-    pub high: T,
-}
-
-impl<T: Ord + Copy> MinMax<T> {
-    pub(crate) fn with(self, other: Self) -> Self {
-        Self {
-            low: self.low.min(other.low),
-            high: self.high.max(other.high),
-        }
-    }
-
-    pub(crate) fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
-        MinMax {
-            low: to(self.low),
-            high: to(self.high),
-        }
     }
 }
 
@@ -309,7 +287,7 @@ impl Curve {
                 edge = window.edge(settled);
             } else if let Some(last) = settled.checked_sub(1) {
                 parts[last] = match (parts[last], value) {
-                    (Some(a), Some(b)) => Some(MinMax::with(a, b)),
+                    (Some(a), Some(b)) => Some(a.with(b)),
                     (a, b) => a.or(b),
                 };
             }
