@@ -15,6 +15,7 @@ pub(crate) mod page;
 mod pausable;
 pub(crate) mod recordings;
 pub(crate) mod settings;
+pub(crate) mod user_hues;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,6 +55,7 @@ use self::recordings::active_recording::ActiveRecording;
 use self::recordings::marks::Marks;
 use self::recordings::replay::Replay;
 use self::settings::ThemeName;
+use self::user_hues::UserHues;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
@@ -113,6 +115,7 @@ pub struct App {
     /// The areas of the screen: [`App::refresh`] divides it anew after each event.
     layout: Option<Layout>,
     pub(crate) theme: ThemeName,
+    pub(crate) user_hues: UserHues,
     /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
     pub(crate) data: Pausable,
@@ -157,6 +160,7 @@ impl App {
             size: (0, 0),
             layout: None,
             theme: ThemeName::default(),
+            user_hues: UserHues::default(),
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
@@ -230,7 +234,6 @@ impl App {
                 .wanted
                 .max(reason)
                 .saturating_add(unread_stats::rows_below(self.fleet(), width)),
-            news: news::count(self.fleet()),
             is_serious: news::is_serious(self.fleet()),
             host: self.shows_host(),
             timeline: self.replay.is_some(),
@@ -520,6 +523,7 @@ impl App {
     /// of graphs, lines of a page.
     fn refresh(&mut self) {
         self.update_troubles();
+        self.user_hues.learn(self.data.shown());
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         self.refresh_badges();

@@ -10,6 +10,7 @@ mod frame;
 mod gpus;
 mod graph;
 mod header;
+mod mirror;
 mod news;
 mod page;
 mod pen;

@@ -33,6 +33,15 @@ impl Area {
         }
     }
 
+    /// The rows of a list, with the column at the left that marks whose each row is.
+    pub(crate) fn row(self) -> Self {
+        Self {
+            x: self.x.saturating_sub(1),
+            width: self.width + 1,
+            ..self
+        }
+    }
+
     pub(crate) fn contains(self, x: u16, y: u16) -> bool {
         (self.x..self.x.saturating_add(self.width)).contains(&x)
             && (self.y..self.y.saturating_add(self.height)).contains(&y)
@@ -255,8 +264,6 @@ pub(crate) struct ScreenShape {
     /// The rows that the list of processes needs, heading and sentences below included. The graph
     /// may take the others.
     pub processes: u16,
-    /// The number of news.
-    pub news: usize,
     /// Whether one of the latest news is serious, and so has a row on a small screen too.
     pub is_serious: bool,
     /// Whether the host line is shown.
@@ -318,8 +325,20 @@ impl ScreenShape {
         let timeline = take(timeline_rows);
         let footer = take(1);
         let inside = |area: Area| if has_frames { area.inside() } else { area };
+        // The first column marks whose each row is.
+        let list = |area: Area| {
+            if has_frames {
+                area.inside()
+            } else {
+                Area {
+                    x: 1,
+                    width: width - 1,
+                    ..area
+                }
+            }
+        };
         let below = Area { height: 0, ..graph };
-        let gpus = if tiles.is_some() { gpus } else { inside(gpus) };
+        let gpus = if tiles.is_some() { gpus } else { list(gpus) };
         let waiting_rows = waiting_rows.min(gpus.height);
         let gpus = Area {
             height: gpus.height - waiting_rows,
@@ -334,7 +353,7 @@ impl ScreenShape {
                 ..gpus
             },
             tiles,
-            processes: inside(processes),
+            processes: list(processes),
             reason: below,
             unread_note: below,
             // The head of a graph is on its frame.
@@ -374,15 +393,15 @@ impl ScreenShape {
         (rows.saturating_mul(height) <= most).then_some((columns, rows, height))
     }
 
-    /// The lines of news: more on a larger screen.
+    /// The lines of news: more on a larger screen, and there whether there are news or not, so that
+    /// nothing moves when the first ones come.
     fn news_lines(self) -> u16 {
-        let most = match self.height {
+        match self.height {
             ..20 => 0,
             20..30 => u16::from(self.is_serious),
             30..45 => 2,
             _ => 4,
-        };
-        most.min(u16::try_from(self.news).unwrap_or(u16::MAX))
+        }
     }
 
     /// The rows of hosts from which no line has come: a quarter of the lists at most.
@@ -446,7 +465,6 @@ mod tests {
             gpu_view: GpuView::Auto,
             graph: GraphVisibility::WhenRoomy,
             processes: 30,
-            news: 0,
             is_serious: false,
             host: true,
             timeline: false,
@@ -465,21 +483,20 @@ mod tests {
 
     #[test]
     fn eighty_by_twenty_four_fits_sixteen_gpus_and_more_scroll() {
-        let heights = |gpus, news, graph| {
+        let heights = |gpus, is_serious, graph| {
             let shape = ScreenShape {
-                news,
-                is_serious: news > 0,
+                is_serious,
                 graph,
                 ..screen(80, 24, gpus)
             };
             let layout = shape.divide().unwrap();
             [layout.gpus, layout.processes, layout.graph].map(|area| area.height)
         };
-        assert_eq!(heights(16, 0, GraphVisibility::WhenRoomy), [17, 5, 0]);
-        assert_eq!(heights(16, 1, GraphVisibility::WhenRoomy), [17, 4, 0]);
-        assert_eq!(heights(32, 0, GraphVisibility::WhenRoomy), [10, 12, 0]);
+        assert_eq!(heights(16, false, GraphVisibility::WhenRoomy), [17, 5, 0]);
+        assert_eq!(heights(16, true, GraphVisibility::WhenRoomy), [17, 4, 0]);
+        assert_eq!(heights(32, false, GraphVisibility::WhenRoomy), [10, 12, 0]);
         assert_eq!(
-            heights(16, 0, GraphVisibility::Shown),
+            heights(16, false, GraphVisibility::Shown),
             [10, 5, 7],
             "the user asked for a graph"
         );
@@ -570,7 +587,6 @@ mod tests {
                         (2, 40),
                     ] {
                         let host = (width + height) % 2 == 0;
-                        let news = usize::from(width) % 6;
                         let is_serious = width % 2 == 0;
                         let processes = width / 4;
                         let timeline = width % 3 == 0;
@@ -583,7 +599,6 @@ mod tests {
                             gpu_view,
                             graph,
                             processes,
-                            news,
                             is_serious,
                             host,
                             timeline,
@@ -613,7 +628,6 @@ mod tests {
                             gpus,
                             around(it.processes),
                             graph,
-                            news,
                             it.timeline,
                             it.footer,
                         ];
@@ -638,7 +652,6 @@ mod tests {
     fn news_have_more_lines_on_a_larger_screen() {
         let lines = |height, is_serious| {
             let news = ScreenShape {
-                news: 9,
                 is_serious,
                 ..screen(120, height, 1)
             }
@@ -652,11 +665,6 @@ mod tests {
             [0, 2, 2, 4]
         );
         assert_eq!([19, 24, 30].map(|height| lines(height, true)), [0, 1, 2]);
-        assert_eq!(
-            screen(120, 60, 1).divide().unwrap().news.height,
-            0,
-            "there are none"
-        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod empty_list;
 pub(crate) mod gpu_cells;
 pub(crate) mod gpu_columns;
 pub(crate) mod gpu_list;
+pub(crate) mod gpu_notes;
 pub(crate) mod gpu_users;
 pub(crate) mod list_view;
 pub(crate) mod process_cells;

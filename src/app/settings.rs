@@ -23,12 +23,14 @@ use crate::protocol::agent_options::Interval;
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum ThemeName {
-    /// The terminal's own sixteen colours.
+    /// For a dark background.
     #[default]
+    Dark,
+    Light,
+    /// The terminal's own sixteen colours.
     Terminal,
     /// Blue and orange instead of green and red, for people who cannot tell these apart.
     Safe,
-    Light,
     /// No colours: bold, dim and reversed.
     Mono,
 }

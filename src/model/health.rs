@@ -39,6 +39,16 @@ pub(crate) enum TroubleRank {
     Slowdown,
 }
 
+impl TroubleRank {
+    /// How bad a trouble of this kind is.
+    pub(crate) fn severity(self) -> Severity {
+        match self {
+            Self::Slowdown => Severity::Notable,
+            _ => Severity::Bad,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthVerdict {
     /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.

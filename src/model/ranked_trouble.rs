@@ -84,6 +84,21 @@ impl HostModel {
         troubles
     }
 
+    /// The verdicts on processes that are left on a GPU: the driver lists them there, or they have
+    /// it open while it has unaccounted memory.
+    pub(crate) fn leftovers_on<'a>(&'a self, gpu: &'a Gpu) -> impl Iterator<Item = &'a Verdict> {
+        let holders = self
+            .unaccounted()
+            .iter()
+            .find(|unaccounted| unaccounted.gpu == gpu.uuid)
+            .map_or(&[][..], |unaccounted| &unaccounted.device_file_holders);
+        self.verdicts().iter().filter(move |verdict| {
+            let is_here =
+                gpu.process(verdict.process).is_some() || holders.contains(&verdict.process);
+            is_here && is_left_on_gpu(verdict)
+        })
+    }
+
     /// The kind of trouble that a GPU has; `None` if it has none.
     pub(crate) fn rank_of(&self, gpu: &Gpu) -> Option<TroubleRank> {
         match &gpu.trouble {

@@ -1,6 +1,7 @@
 //! Draws the GPUs: as tiles, or as a list, one line for each: `0 H100 80GB HBM3  ▇▇▇▇▇▇────
 //! 61.2/79.6G  97% ▇▇▇▇▇▇▇─ 64°C 512/700W ok`
 
+mod occupants;
 mod tiles;
 
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
 use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Severity, health};
+use crate::model::{Breakdown, health};
 use crate::output::labels::gpu_label;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Cause, Snapshot, Trouble};
@@ -178,9 +179,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
+        let user = gpu_users::names(row.model, row.gpu).into_iter().next();
+        pen.mark_edge(theme, user.and_then(|user| app.user_hues.hue(&user)), false);
         draw_line(&mut pen, theme, app, row, &columns);
         if app.focus == List::Gpus && at == cursor {
-            pen.select(theme, area);
+            pen.select(theme, area.row());
         }
     }
 }
@@ -221,7 +224,12 @@ fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
             GpuColumn::Health => pen.room(),
             _ => whole,
         };
-        pen.cell(spec.title, width, spec.align, theme.head())
+        let title = match column {
+            // A healthy GPU says who is on it instead.
+            GpuColumn::Health => "WHO",
+            _ => spec.title,
+        };
+        pen.cell(title, width, spec.align, theme.head())
             .skip(whole.saturating_sub(width) + 1);
     }
 }
@@ -360,7 +368,7 @@ fn draw_cell(
     let load = &gpu.load;
     let is_old = style == theme.dim();
     if column == GpuColumn::Health {
-        return draw_health(pen, theme, row, app.alerts.is_watched(&row.id().into()));
+        return occupants::draw(pen, theme, app, row, true);
     }
     let cell = gpu_cells::cell(column, &app.fleet().both_names(host), model, gpu);
     let cell_style = theme.tone(cell.tone, style, style);
@@ -436,46 +444,5 @@ fn shared_memory_words(width: usize) -> &'static str {
         SHARED
     } else {
         "shared with the host"
-    }
-}
-
-fn draw_health(
-    pen: &mut Pen<'_>,
-    theme: Theme,
-    GpuRow { model, gpu, .. }: GpuRow<'_>,
-    is_watched: bool,
-) {
-    if let Some(age) = model.age(gpu) {
-        pen.put(format!("{} old", Elapsed(age)), theme.notable());
-        return;
-    }
-    if is_watched {
-        pen.put("watched", theme.accent()).skip(1);
-    }
-    let health = model.health(gpu);
-    // Memory that is full ends the work on a GPU sooner than a limited clock.
-    let growing = gpu_users::growing(model, gpu).filter(|_| health.severity < Severity::Bad);
-    if let Some(note) = growing.map(gpu_users::growth_note) {
-        pen.put(note.text, theme.note(note.tone)).skip(1);
-        if health.severity <= Severity::Fine || health.word.len() > pen.room() {
-            return;
-        }
-    }
-    // The phrase explains the word where it fits.
-    let words = if health.phrase.len() <= pen.room() {
-        &health.phrase
-    } else {
-        &health.word
-    };
-    pen.put(words, theme.severity(health.severity));
-    let failure = gpu
-        .failures
-        .first()
-        .filter(|_| health.severity > Severity::Fine);
-    if let Some(failure) = failure
-        .map(ToString::to_string)
-        .filter(|failure| failure.len() < pen.room())
-    {
-        pen.skip(1).put(failure, theme.notable());
     }
 }

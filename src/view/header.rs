@@ -8,8 +8,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::theme::Theme;
+use crate::app::fleet::troubles::TroubleWords;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
+use crate::app::lists::gpu_cells::short_name;
 use crate::app::lists::gpu_list::gpu_rows;
 use crate::app::{App, silence_words};
 use crate::base::units::{Bytes, Percent};
@@ -51,12 +53,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     let fleet = app.fleet();
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
-    let first = app
-        .named_trouble()
-        .map(|first| (first.text, trouble_style(theme, first.severity)));
-    let others = app
-        .other_troubles()
-        .map(|others| (others.text, theme.severity(others.severity)));
+    let badge = |trouble: TroubleWords| {
+        (
+            format!(" {} ", trouble.text),
+            theme.severity(trouble.severity),
+        )
+    };
+    let first = app.named_trouble().map(badge);
+    let others = app.other_troubles().map(badge);
     let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
@@ -99,7 +103,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     // Troubles come first.
     for (words, style) in &troubles {
-        pen.skip(1).words(words.as_str(), *style).skip(1);
+        pen.skip(1).badge(words, *style).skip(1);
     }
     pen.skip(usize::from(!troubles.is_empty()));
     if is_simulated {
@@ -110,7 +114,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     for (words, style) in warnings {
         // A few letters say nothing.
         if pen.room() > 2 + NAME || pen.room() >= 2 + words.width() {
-            pen.skip(2).words(words, style);
+            pen.skip(2).badge(&words, style);
         }
     }
     let mut hosts = fleet.hosts();
@@ -161,10 +165,18 @@ fn gpus(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     let count = whole.clone().count();
     let used: Reading<Bytes> = whole.clone().map(|gpu| gpu.load.memory_used).sum();
     let total: Reading<Bytes> = whole.map(|gpu| gpu.load.memory_total).sum();
-    let count = if count == 1 {
-        "1 GPU".to_owned()
+    let mut models = whole_names(snapshot);
+    let first = models.next();
+    let is_uniform = first.is_some() && models.all(|name| Some(name) == first);
+    let noun = match first.filter(|_| is_uniform) {
+        Some(model) => short_name(model),
+        None if count == 1 => "GPU",
+        None => "GPUs",
+    };
+    let count = if is_uniform {
+        format!("{count}× {noun}")
     } else {
-        format!("{count} GPUs")
+        format!("{count} {noun}")
     };
     let memory = used_of_total(used, total);
     // The load of the host needs its room too.
@@ -176,13 +188,13 @@ fn gpus(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-/// The style of the trouble that is named first. A slowdown is no alarm.
-fn trouble_style(theme: Theme, severity: Severity) -> Style {
-    if severity == Severity::Bad {
-        theme.alarm()
-    } else {
-        theme.severity(severity)
-    }
+/// The model names of the whole GPUs; of those that have one.
+fn whole_names(snapshot: &Snapshot) -> impl Iterator<Item = &str> {
+    let whole = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.facts.parent.is_none());
+    whole.filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str()))
 }
 
 fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
@@ -224,7 +236,7 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
                 .filter(|verdict| verdict.is_on_gpu())
                 .map(Verdict::severity);
             Some((
-                summary,
+                format!(" {summary} "),
                 theme.severity(severities.max().unwrap_or(Severity::Bad)),
             ))
         });

@@ -34,10 +34,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
             pen.rest(summary, theme.notable());
             continue;
         }
-        let style = style(theme, line.item.severity);
         pen.put(line.time(app.fleet()), theme.dim())
             .skip(1)
-            .put(sign(line.item.kind), style)
+            .put(sign(line.item.kind), theme.dim())
             .skip(1);
         sentence(
             &mut pen,
@@ -60,7 +59,7 @@ pub(super) fn sentence<'a, 'b>(
         .filter(|_| severity > Severity::Fine)
     {
         Some((word, rest)) => pen
-            .put(word, style(theme, severity))
+            .put(format!(" {word} "), style(theme, severity))
             .skip(1)
             .rest(rest, theme.text()),
         None => pen.rest(sentence, style(theme, severity)),
@@ -70,7 +69,7 @@ pub(super) fn sentence<'a, 'b>(
 pub(super) fn style(theme: Theme, severity: Severity) -> Style {
     match severity {
         Severity::Fine | Severity::Unknown => theme.dim(),
-        Severity::Notable => theme.notable(),
+        Severity::Notable => theme.caution(),
         Severity::Bad => theme.alarm(),
     }
 }

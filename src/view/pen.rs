@@ -7,15 +7,18 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use unicode_width::UnicodeWidthStr;
 
+use super::mirror::{self, Samples};
 use super::theme::{self, Fill, Theme};
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
+use crate::app::user_hues::UserHue;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, MemoryPart};
 
 /// A position in a line of the screen. Text is written there, and moves the position to the right.
 pub(super) struct Pen<'a> {
     buffer: &'a mut Buffer,
+    start: u16,
     x: u16,
     y: u16,
     end: u16,
@@ -40,10 +43,16 @@ impl<'a> Pen<'a> {
         );
         (line < area.height && area.x < end).then_some(Self {
             buffer,
+            start: area.x,
             x: area.x,
             y,
             end,
         })
+    }
+
+    /// Whether something was written, or skipped, since the beginning of the line.
+    pub(super) fn is_begun(&self) -> bool {
+        self.x > self.start
     }
 
     /// The column of the screen that is written next.
@@ -126,15 +135,38 @@ impl<'a> Pen<'a> {
 
     /// Writes the words that fit, and `…` where some are left out.
     pub(super) fn words(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
-        let text = text.as_ref();
+        self.words_within(text, self.room(), style)
+    }
+
+    /// Writes a badge, which begins and ends with a blank. Where it does not fit, the words that do,
+    /// and `…`.
+    pub(super) fn badge(&mut self, text: &str, style: Style) -> &mut Self {
         if text.width() <= self.room() {
+            return self.put(text, style);
+        }
+        self.words(text.trim_end(), style)
+    }
+
+    /// Writes the words that fit into this number of columns, and `…` where some are left out.
+    pub(super) fn words_within(
+        &mut self,
+        text: impl AsRef<str>,
+        columns: usize,
+        style: Style,
+    ) -> &mut Self {
+        let (text, columns) = (text.as_ref(), columns.min(self.room()));
+        if text.width() <= columns {
             return self.put(text, style);
         }
         let ends = text.match_indices(' ').map(|(at, _)| at);
         let end = ends
-            .take_while(|at| text[..*at].width() < self.room())
+            .take_while(|at| text[..*at].width() < columns)
             .last()
-            .unwrap_or_default();
+            .filter(|end| !text[..*end].trim().is_empty());
+        let Some(end) = end else {
+            // The first word alone is too long.
+            return self.cell(text, columns, Align::Left, style);
+        };
         self.put(text[..end].trim_end(), style).put("…", style)
     }
 
@@ -163,6 +195,18 @@ impl<'a> Pen<'a> {
         } else {
             width
         })
+    }
+
+    /// Draws a small graph of this width.
+    pub(super) fn graph(&mut self, theme: Theme, samples: &Samples, width: usize) -> &mut Self {
+        let area = Area {
+            x: self.x,
+            y: self.y,
+            width: u16::try_from(width.min(self.room())).unwrap_or(0),
+            height: 1,
+        };
+        mirror::draw_up(self.buffer, theme, area, samples);
+        self.skip(width)
     }
 
     /// Draws a bar that is filled to this share. An unknown share leaves the bar blank. `tint` is
@@ -239,12 +283,26 @@ impl<'a> Pen<'a> {
         self.repeat('─', width - drawn, theme.dim())
     }
 
-    /// Gives the rest of the line the style of headings.
+    /// Marks the column before the line in the hue of a user; `is_mine` makes the mark wide.
+    pub(super) fn mark_edge(&mut self, theme: Theme, hue: Option<UserHue>, is_mine: bool) {
+        if let Some(x) = self.start.checked_sub(1) {
+            self.buffer[(x, self.y)]
+                .set_char(if is_mine { '█' } else { '▎' })
+                .set_style(over(theme.edge(Fill::User(hue))));
+        }
+    }
+
+    /// Gives the rest of the line the style of headings, and the column before the line too.
     pub(super) fn band(&mut self, theme: Theme) {
+        let x = if self.x == self.start {
+            self.x.saturating_sub(1)
+        } else {
+            self.x
+        };
         let rest = Rect {
-            x: self.x,
+            x,
             y: self.y,
-            width: self.end - self.x,
+            width: self.end - x,
             height: 1,
         };
         if theme.head().bg.is_some() {

@@ -8,20 +8,24 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
+use super::mirror::Samples;
 use super::pen::{self, Pen};
 use super::rect;
 use super::theme::{Fill, Theme};
 use crate::app::layout::Area;
-use crate::app::lists::columns::{Align, ListColumn};
+use crate::app::lists::columns::{Align, ListColumn, Tone};
 use crate::app::lists::gpu_list::gpu_rows;
 use crate::app::lists::process_cells;
 use crate::app::lists::process_cells::ProcessLine;
 use crate::app::lists::process_columns::ProcessColumn;
 use crate::app::lists::process_widths::{MEMORY, ProcessWidths};
 use crate::app::lists::{rows, unread_stats};
+use crate::app::user_hues::UserHue;
 use crate::app::{App, List, silence_words};
 use crate::base::units::Bytes;
-use crate::model::{Breakdown, HostGpu, HostProcess, ProcessTotal, Total, UnaccountedMemory};
+use crate::model::{
+    Breakdown, GpuOrProcess, HostGpu, HostProcess, ProcessTotal, Severity, Total, UnaccountedMemory,
+};
 use crate::output::labels::{gpu_labels, word};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Identity, ProcessId, Snapshot};
@@ -67,7 +71,6 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                     process_total: on_gpu.as_ref().or(whole.process_total),
                     is_kept: row.is_kept,
                     only_suspects: app.processes.view.suspects,
-                    history_width: columns.history,
                     ..whole
                 };
                 painter.draw_process(&mut pen, *id, &process_line, row.depth);
@@ -77,7 +80,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             rows::RowSubject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
         if app.focus == List::Processes && at == cursor {
-            pen.select(theme, area);
+            pen.select(theme, area.row());
         }
     }
     let used = u16::try_from(app.processes.rows.len().saturating_sub(top))
@@ -237,12 +240,30 @@ impl RowPainter<'_> {
             theme.dim()
         };
         let reading = if is_old { theme.dim() } else { plain };
+        let user = line.process.facts.user.as_ref().ok();
+        let hue = user.and_then(|user| self.app.user_hues.hue(user));
+        let uid = line.snapshot.host.facts.uid;
+        let is_mine = uid != 0 && line.process.facts.uid == Ok(uid);
+        pen.mark_edge(theme, hue, is_mine);
         for column in &columns.shown {
             match column {
                 ProcessColumn::Memory => {
                     self.draw_memory(pen, line, reading, is_old || !is_verified);
                 }
                 ProcessColumn::Command => self.draw_command(pen, id, line, plain, depth),
+                ProcessColumn::History | ProcessColumn::UseHistory => {
+                    if let Some(samples) = self.samples(*column, line, hue) {
+                        pen.graph(theme, &samples, columns.width(*column)).skip(1);
+                    } else {
+                        pen.skip(columns.width(*column) + 1);
+                    }
+                }
+                ProcessColumn::Verdict => {
+                    let verdict = process_cells::verdict(line.model, line.process.id, false);
+                    let style = theme.tone(verdict.tone, plain, plain);
+                    let width = columns.width(*column);
+                    pen.cell(verdict.text, width, Align::Left, style).skip(1);
+                }
                 _ => {
                     let mut cell = process_cells::cell(*column, line);
                     // A line about one GPU names the others too.
@@ -252,8 +273,7 @@ impl RowPainter<'_> {
                         cell.text = gpu_labels(line.snapshot, &whole.gpus);
                     }
                     let style = match column {
-                        ProcessColumn::History if !is_verified => theme.dim(),
-                        ProcessColumn::History => theme.edge(Fill::Allocated),
+                        ProcessColumn::User if is_verified => theme.user(hue),
                         _ => theme.tone(cell.tone, plain, reading),
                     };
                     pen.cell(
@@ -266,6 +286,24 @@ impl RowPainter<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the little graph of a column; `None` where nothing is known.
+    fn samples(
+        &self,
+        column: ProcessColumn,
+        line: &ProcessLine<'_>,
+        hue: Option<UserHue>,
+    ) -> Option<Samples> {
+        let (model, cells) = (line.model, self.columns.graph);
+        if column == ProcessColumn::UseHistory {
+            let history = model.history().process(line.process.id)?;
+            return Some(Samples::of_use(&history.sm, model.now(), cells));
+        }
+        let series = model.series(&GpuOrProcess::Process(line.process.id))?;
+        let all = capacity(line.snapshot, model.process_total(line.process.id)?)?;
+        let fill = Fill::User(hue);
+        Some(Samples::of_memory(series, model.now(), all, fill, cells))
     }
 
     /// Draws the command, or the reason in the list of suspects, in the last cell of a line.
@@ -292,13 +330,23 @@ impl RowPainter<'_> {
         if !columns.shown.contains(&ProcessColumn::Verdict) {
             let verdict = process_cells::verdict(line.model, line.process.id, false);
             if !verdict.text.is_empty() {
-                pen.put(verdict.text, theme.tone(verdict.tone, plain, plain))
+                let text = match verdict.tone {
+                    Tone::Alarm | Tone::Severity(Severity::Bad | Severity::Notable) => {
+                        format!(" {} ", verdict.text)
+                    }
+                    _ => verdict.text,
+                };
+                pen.put(text, theme.tone(verdict.tone, plain, plain))
                     .skip(1);
             }
         }
         if let Some(growth) = process_cells::growth(line.model, line.process.id, pen.room()) {
-            pen.put(growth.text, theme.tone(growth.tone, plain, plain))
-                .skip(2);
+            let style = match growth.tone {
+                Tone::Dim => theme.dim(),
+                // The badge before it says how bad it is.
+                _ => theme.notable(),
+            };
+            pen.put(growth.text, style).skip(2);
         }
         if depth > 0 {
             pen.put("  ".repeat(depth - 1), theme.dim())

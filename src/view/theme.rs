@@ -4,31 +4,36 @@
 //!
 //! | colour | meaning |
 //! |---|---|
+//! | a user's hue | memory and processes of this user; the name stands beside it |
+//! | teal | use of the multiprocessors |
 //! | bright blue | memory in use by tensors, or by a process whose PyTorch figures are not known |
 //! | dull blue | memory that PyTorch keeps without a tensor in it |
 //! | magenta | memory outside of PyTorch, and unaccounted memory |
-//! | cyan | use of the multiprocessors |
-//! | yellow | look at this: something may be wrong |
-//! | red | this is wrong, or will be soon |
+//! | amber badge | look at this: something is wrong |
+//! | red badge | this is wrong now, or will be soon |
 //! | green | this went well |
 //!
-//! The layers of a GPU's graph have colours of their own, one for each process. Titles, headings,
-//! keys and the cursor have no colour: they are bold, or have a background.
+//! The layers of a process's graph have colours of their own. Titles, headings, keys and the cursor
+//! have no colour: they are bold, or have a background.
 //!
-//! Text has the terminal's own sixteen colours, which suit light and dark backgrounds, unless the
-//! user chose another theme. Areas have gradients where the terminal shows 24-bit colours. Without
+//! A theme has a [`Palette`] in 24 bits, of which a terminal with 256 colours shows the nearest
+//! ones. The theme `terminal`, and every theme on a terminal with sixteen colours, writes in the
+//! terminal's own foreground: its badges are reversed, and its sixteen colours only mark. Without
 //! colour the roles are bold, dim or reversed, and areas are hatched. Without Unicode every glyph
 //! has an ASCII stand-in.
 
 mod fill;
+mod palette;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 pub(super) use self::fill::{Fill, cells};
+use self::palette::{Palette, Rgb};
 use crate::app::lists::columns::Tone;
 use crate::app::settings::ThemeName;
+use crate::app::user_hues::UserHue;
 use crate::base::terminal::ColourDepth;
 use crate::model::Severity;
 
@@ -38,39 +43,6 @@ pub struct Theme {
     is_ascii: bool,
     depth: ColourDepth,
     name: ThemeName,
-}
-
-/// The meaning of a colour of text. Each theme has a colour for each meaning.
-#[derive(Debug, Clone, Copy)]
-enum Hue {
-    Notable,
-    Alarm,
-    Good,
-}
-
-impl Hue {
-    /// The colour of this meaning in a theme. The colours of `Safe` are those of Okabe and Ito, and
-    /// those of `Light` are dark enough to be read on white; both come from the palette of 256.
-    fn colour(self, name: ThemeName) -> Color {
-        let own = match self {
-            Self::Notable => (Color::Yellow, 220, 94),
-            Self::Alarm => (Color::Red, 208, 124),
-            Self::Good => (Color::Green, 74, 22),
-        };
-        match name {
-            ThemeName::Terminal | ThemeName::Mono => own.0,
-            ThemeName::Safe => Color::Indexed(own.1),
-            ThemeName::Light => Color::Indexed(own.2),
-        }
-    }
-}
-
-/// The backgrounds of a theme, from the palette of 256 colours.
-struct Backgrounds {
-    /// Behind headings, and the text on it.
-    band: (u8, u8),
-    /// Behind the line under the cursor, and its text without a colour.
-    cursor: (u8, u8),
 }
 
 impl Theme {
@@ -102,51 +74,71 @@ impl Theme {
         self.depth > ColourDepth::None && self.name != ThemeName::Mono
     }
 
-    /// `None` where a background could make text unreadable.
-    fn backgrounds(self) -> Option<Backgrounds> {
-        (self.has_colour() && self.depth >= ColourDepth::Palette).then_some(match self.name {
-            ThemeName::Light => Backgrounds {
-                band: (254, 238),
-                cursor: (153, 16),
-            },
-            _ => Backgrounds {
-                band: (236, 252),
-                cursor: (238, 255),
-            },
-        })
-    }
-
-    fn role(self, hue: Hue, otherwise: Modifier) -> Style {
-        self.painted(hue.colour(self.name), otherwise)
-    }
-
-    fn painted(self, colour: Color, otherwise: Modifier) -> Style {
-        if self.has_colour() {
-            Style::new().fg(colour)
-        } else {
-            Style::new().add_modifier(otherwise)
+    /// The colours of the theme; `None` where the terminal's own ones are used, or none.
+    fn palette(self) -> Option<&'static Palette> {
+        if !self.has_colour() || self.depth < ColourDepth::Palette {
+            return None;
         }
+        match self.name {
+            ThemeName::Terminal | ThemeName::Mono => None,
+            ThemeName::Dark => Some(&palette::DARK),
+            ThemeName::Light => Some(&palette::LIGHT),
+            ThemeName::Safe => Some(&palette::SAFE),
+        }
+    }
+
+    /// Returns a colour of the palette as the terminal shows it.
+    fn shown(self, colour: Rgb) -> Color {
+        if self.depth == ColourDepth::Rgb {
+            colour.in_24_bits()
+        } else {
+            colour.in_256()
+        }
+    }
+
+    /// The style of a mark: a colour of the palette, or one of the terminal's sixteen.
+    fn mark(self, colour: impl Fn(&Palette) -> Rgb, sixteen: Color) -> Style {
+        match self.palette() {
+            Some(palette) => Style::new().fg(self.shown(colour(palette))),
+            None if self.has_colour() => Style::new().fg(sixteen),
+            None => Style::new().add_modifier(Modifier::BOLD),
+        }
+    }
+
+    /// A badge in a background and a text colour; reversed where there is no palette.
+    fn solid(self, colours: impl Fn(&Palette) -> [Rgb; 2]) -> Style {
+        let style = match self.palette() {
+            Some(palette) => {
+                let [background, text] = colours(palette);
+                Style::new().bg(self.shown(background)).fg(self.shown(text))
+            }
+            None => Style::new().add_modifier(Modifier::REVERSED),
+        };
+        style.add_modifier(Modifier::BOLD)
     }
 
     /// Ordinary text.
     pub fn text(self) -> Style {
-        Style::new()
+        match self.palette() {
+            Some(palette) if palette.is_painted => Style::new().fg(self.shown(palette.text)),
+            _ => Style::new(),
+        }
     }
 
     /// Less important text: units, rules, old or uncertain values.
     pub fn dim(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
+        match self.palette() {
+            Some(palette) => Style::new().fg(self.shown(palette.dim)),
+            None => Style::new().add_modifier(Modifier::DIM),
+        }
     }
 
     /// A heading above columns, on a band where the terminal shows one.
     pub(super) fn head(self) -> Style {
-        match self.backgrounds() {
-            Some(Backgrounds {
-                band: (background, text),
-                ..
-            }) => Style::new()
-                .bg(Color::Indexed(background))
-                .fg(Color::Indexed(text)),
+        match self.palette() {
+            Some(palette) => Style::new()
+                .bg(self.shown(palette.band))
+                .fg(self.shown(palette.text)),
             None => Style::new().add_modifier(Modifier::UNDERLINED),
         }
     }
@@ -154,7 +146,7 @@ impl Theme {
     /// The name of the program, a title, a key, the column that sorts.
     pub fn accent(self) -> Style {
         // A title on a dim frame is not dim.
-        Style::new()
+        self.text()
             .add_modifier(Modifier::BOLD)
             .remove_modifier(Modifier::DIM)
     }
@@ -164,28 +156,50 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
+    /// A sentence or a figure that deserves a look, and is no trouble.
     pub(super) fn notable(self) -> Style {
-        self.role(Hue::Notable, Modifier::BOLD)
+        self.accent()
     }
 
+    /// The badge of a serious trouble.
     pub(super) fn alarm(self) -> Style {
-        self.role(Hue::Alarm, Modifier::REVERSED)
-            .add_modifier(Modifier::BOLD)
+        self.solid(|palette| palette.alarm)
     }
 
-    /// A line that leads to trouble. It would not be readable reversed.
+    /// The badge of another trouble.
+    pub(super) fn caution(self) -> Style {
+        self.solid(|palette| palette.caution)
+    }
+
+    /// A line that leads to trouble, and the frame of a GPU in trouble: a badge would hide what is
+    /// below it.
     pub(super) fn alarm_line(self) -> Style {
-        self.role(Hue::Alarm, Modifier::BOLD)
+        self.mark(|palette| palette.alarm_line, Color::Red)
+    }
+
+    /// The frame of a GPU with a trouble that is not serious.
+    pub(super) fn caution_line(self) -> Style {
+        self.mark(|palette| palette.caution[0], Color::Yellow)
     }
 
     pub(super) fn good(self) -> Style {
-        self.role(Hue::Good, Modifier::empty())
+        self.mark(|palette| palette.good, Color::Green)
+            .remove_modifier(Modifier::BOLD)
+    }
+
+    /// The name of a user, and what marks the user's rows. A user without a hue has that of text.
+    pub(super) fn user(self, hue: Option<UserHue>) -> Style {
+        let style = match (self.palette(), hue) {
+            (Some(palette), Some(hue)) => Style::new().fg(self.shown(palette.users[hue.place()])),
+            _ => self.text(),
+        };
+        style.add_modifier(Modifier::BOLD)
     }
 
     pub(super) fn severity(self, severity: Severity) -> Style {
         match severity {
             Severity::Unknown | Severity::Fine => self.dim(),
-            Severity::Notable => self.notable(),
+            Severity::Notable => self.caution(),
             Severity::Bad => self.alarm(),
         }
     }
@@ -197,63 +211,72 @@ impl Theme {
             Tone::Plain => plain,
             Tone::Reading => reading,
             Tone::Dim => plain.patch(self.dim()),
-            Tone::Good => self.good(),
             Tone::Notable => self.notable(),
             Tone::Alarm => self.alarm(),
             Tone::Severity(severity) => self.severity(severity),
         }
     }
 
-    /// The style of a note beside figures. Reversed, it would be louder than they are.
-    pub(super) fn note(self, tone: Tone) -> Style {
-        if tone == Tone::Alarm {
-            self.alarm_line()
-        } else {
-            self.tone(tone, self.text(), self.text())
-        }
-    }
-
     /// From this share on, memory is about to run out.
     const FULL: f64 = 0.95;
 
-    /// The style of a figure of memory: an alarm when this share is in use, and `otherwise` below.
+    /// The style of a figure of memory: strong when this share is in use, and `otherwise` below.
     pub(super) fn full(self, share: Option<f64>, otherwise: Style) -> Style {
         if share.is_some_and(|share| share >= Self::FULL) {
-            self.alarm_line()
+            self.accent()
         } else {
             otherwise
         }
     }
 
-    /// Marks the line under the cursor. Its texts keep their colours where the terminal has a
-    /// background for it.
+    /// Marks the line under the cursor. Its texts keep their colours, and its badges their
+    /// background, where the terminal has a background for the line.
     pub(super) fn select(self, buffer: &mut Buffer, line: Rect) {
-        let backgrounds = self.backgrounds();
+        let palette = self.palette();
         for place in line.intersection(buffer.area).positions() {
             let cell = &mut buffer[place];
             cell.modifier.remove(Modifier::DIM);
-            match backgrounds {
-                Some(Backgrounds {
-                    cursor: (background, text),
-                    ..
-                }) => {
-                    cell.bg = Color::Indexed(background);
-                    if cell.fg == Color::Reset {
-                        cell.fg = Color::Indexed(text);
+            match palette {
+                Some(palette) if cell.bg == Color::Reset => {
+                    cell.bg = self.shown(palette.cursor);
+                    // Dim text on a brighter background would be hard to read.
+                    if cell.fg == Color::Reset || cell.fg == self.shown(palette.dim) {
+                        cell.fg = self.shown(palette.text);
                     }
                 }
-                // Reversed and in one colour, since reversed bars would be solid blocks.
+                Some(_) => {}
+                // Reversed and in one colour, since reversed bars would be solid blocks. What was
+                // reversed, a badge, stands out of the line the other way round.
                 None => {
                     cell.fg = Color::Reset;
-                    cell.modifier.remove(Modifier::BOLD);
-                    cell.modifier.insert(Modifier::REVERSED);
+                    cell.modifier.toggle(Modifier::REVERSED);
+                    if cell.modifier.contains(Modifier::REVERSED) {
+                        cell.modifier.remove(Modifier::BOLD);
+                    }
                 }
             }
         }
     }
 
-    /// Replaces glyphs by their stand-ins where the terminal shows only ASCII.
+    /// Paints the background of the theme behind everything that has none of its own.
+    fn paint(self, buffer: &mut Buffer) {
+        let Some(palette) = self.palette().filter(|palette| palette.is_painted) else {
+            return;
+        };
+        for cell in &mut buffer.content {
+            if cell.bg == Color::Reset {
+                cell.bg = self.shown(palette.background);
+            }
+            if cell.fg == Color::Reset {
+                cell.fg = self.shown(palette.text);
+            }
+        }
+    }
+
+    /// Paints the background, and replaces glyphs by their stand-ins where the terminal shows only
+    /// ASCII.
     pub(super) fn finish(self, buffer: &mut Buffer) {
+        self.paint(buffer);
         if !self.is_ascii {
             return;
         }
@@ -273,13 +296,13 @@ fn stand_in(glyph: char) -> char {
         '┊' | '▃' | '░' => ':',
         '▒' => '%',
         '─' | '╌' | '–' | '—' | '▄' => '-',
-        '│' | '▎' => '|',
+        '│' | '▎' | '▌' => '|',
         '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '╭' | '╮' | '╰' | '╯' | '▆' => {
             '+'
         }
-        '▁' => '_',
+        '▁' | '▏' | '▍' => '_',
         '▂' | '·' => '.',
-        '▇' | '●' => '*',
+        '▇' | '●' | '▉' | '▊' | '▋' => '*',
         '█' => '#',
         '°' | '↑' | '↓' | '\u{2800}' => ' ',
         '…' | '≈' => '~',

@@ -66,10 +66,6 @@ pub(crate) fn lines(fleet: &Fleet) -> Vec<NewsLine<'_>> {
     lines
 }
 
-pub(in crate::app) fn count(fleet: &Fleet) -> usize {
-    fleet.hosts().map(|(_, model)| model.news().count()).sum()
-}
-
 /// Whether something serious happened lately.
 pub(in crate::app) fn is_serious(fleet: &Fleet) -> bool {
     fleet.hosts().any(|(_, model)| {

@@ -164,7 +164,7 @@ impl App {
         let severity = if known.ended.is_some() {
             Severity::Notable
         } else {
-            severity(known.trouble.rank)
+            known.trouble.rank.severity()
         };
         let text = known
             .ended
@@ -195,7 +195,7 @@ impl App {
                 None => counts.push((other.trouble.rank, 1)),
             }
         }
-        let severity = severity(counts.first()?.0);
+        let severity = counts.first()?.0.severity();
         let counts: Vec<String> = counts
             .into_iter()
             .map(|(rank, count)| count_of(rank, count))
@@ -414,13 +414,6 @@ fn subject(model: &HostModel, subject: Option<&GpuOrProcess>) -> String {
             format!("{}{program}", id.pid)
         }
         None => String::new(),
-    }
-}
-
-fn severity(rank: TroubleRank) -> Severity {
-    match rank {
-        TroubleRank::Slowdown => Severity::Notable,
-        _ => Severity::Bad,
     }
 }
 

@@ -24,7 +24,6 @@ pub(crate) enum Tone {
     /// A figure that the driver gave: dim when it is old.
     Reading,
     Dim,
-    Good,
     Notable,
     Alarm,
     Severity(Severity),

@@ -105,10 +105,13 @@ impl ListColumn for GpuColumn {
                 .on_screens_from(WIDEST_FOR_GPUS),
             Self::Pcie => ColumnSpec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use")
                 .on_screens_from(WIDEST_FOR_GPUS),
-            Self::Health => {
-                ColumnSpec::left("health", "HEALTH", 12, "whether something is wrong with it")
-                    .last()
-            }
+            Self::Health => ColumnSpec::left(
+                "health",
+                "HEALTH",
+                16,
+                "what is wrong with it, and who is on it",
+            )
+            .last(),
         }
     }
 }

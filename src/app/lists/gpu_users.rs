@@ -1,6 +1,7 @@
 //! The users of a GPU, and the growth that fills it, in the few words of a tile.
 
 use super::columns::{Cell, Tone};
+use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, Growing, HostModel};
 use crate::output::labels::growth::{is_close, rounded};
@@ -17,6 +18,15 @@ pub(crate) struct GpuOccupant {
 }
 
 impl GpuOccupant {
+    /// How many its processes are if not one: `2×`.
+    pub(crate) fn count_if_several(&self) -> String {
+        if self.count > 1 {
+            format!("{}×", self.count)
+        } else {
+            String::new()
+        }
+    }
+
     /// The memory of all its processes there, and how many they are if not one: `34.0G`, `34.0G
     /// 2×`.
     pub(crate) fn amount(&self) -> String {
@@ -27,6 +37,31 @@ impl GpuOccupant {
             memory
         }
     }
+}
+
+/// Returns the names of the users of a GPU, the user of most memory first. Users whose name is not
+/// known are left out.
+pub(crate) fn names(model: &HostModel, gpu: &Gpu) -> Vec<Text> {
+    let Some(snapshot) = model.latest() else {
+        return Vec::new();
+    };
+    let mut memory_of: Vec<(&Text, Bytes)> = Vec::new();
+    for listed in &gpu.processes {
+        let process = snapshot.process(listed.process);
+        let Some(Ok(name)) = process.map(|process| process.facts.user.as_ref()) else {
+            continue;
+        };
+        let memory = listed.memory.unwrap_or(Bytes(0));
+        match memory_of.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, sum)) => sum.0 += memory.0,
+            None => memory_of.push((name, memory)),
+        }
+    }
+    memory_of.sort_by_key(|(_, memory)| std::cmp::Reverse(*memory));
+    memory_of
+        .into_iter()
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 /// Returns who is on a GPU, the user of most memory first.

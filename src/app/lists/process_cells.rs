@@ -14,7 +14,7 @@ use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::output::labels::growth::{full, full_within, rate};
 use crate::output::labels::{
-    cache, change_of_memory, command, elapsed, gpu_labels, recent, short, signed, word,
+    cache, change_of_memory, command, elapsed, gpu_labels, short, signed, word,
 };
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
@@ -31,7 +31,6 @@ pub(crate) struct ProcessLine<'a> {
     pub is_kept: bool,
     /// Whether the list shows only suspects, and the reason in place of the command.
     pub only_suspects: bool,
-    pub history_width: usize,
 }
 
 impl<'a> ProcessLine<'a> {
@@ -50,7 +49,6 @@ impl<'a> ProcessLine<'a> {
             process_total: model.process_total(process.id),
             is_kept: false,
             only_suspects: false,
-            history_width: 0,
         }
     }
 }
@@ -106,20 +104,8 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
                 tone,
             }
         }
-        ProcessColumn::History => {
-            let series = model.series(&GpuOrProcess::Process(process.id));
-            let columns =
-                series.map(|series| series.columns(model.now(), recent(model), line.history_width));
-            let values: Vec<Option<u64>> = columns
-                .unwrap_or_default()
-                .iter()
-                .map(|bytes| bytes.map(|bytes| bytes.0))
-                .collect();
-            Cell {
-                text: sparkline(&values),
-                tone: Tone::Good,
-            }
-        }
+        // These are drawn, not written.
+        ProcessColumn::History | ProcessColumn::UseHistory => Cell::plain(""),
         ProcessColumn::Origin => Cell {
             text: facts.origin.as_ref().map_or("", Text::as_str).to_owned(),
             tone: Tone::Dim,
@@ -173,6 +159,7 @@ fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey
         ProcessColumn::State => process.load.state.ok().map(SortKey::State),
         ProcessColumn::Threads
         | ProcessColumn::History
+        | ProcessColumn::UseHistory
         | ProcessColumn::Origin
         | ProcessColumn::Verdict => None,
         ProcessColumn::Command => command(process)
@@ -344,38 +331,8 @@ fn kept(verdict: Option<&Verdict>) -> String {
     }
 }
 
-/// A curve one line high. A gap is a blank.
-fn sparkline(values: &[Option<u64>]) -> String {
-    let known = || values.iter().flatten().copied();
-    let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
-    // A change of less than a twentieth of the amount is drawn flat, in the middle: on the floor it
-    // would look like no memory.
-    let range = (high - low).max(high / 20).max(1);
-    let floor = (range - (high - low)) / 2;
-    values
-        .iter()
-        .map(|value| value.map_or(' ', |value| block(floor + (value - low), range)))
-        .collect()
-}
-
 /// A share of a whole as a block of that height.
 pub(crate) fn block(part: u64, whole: u64) -> char {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     usize::try_from(part * 7 / whole.max(1)).map_or('█', |level| BLOCKS[level.min(7)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_constant_amount_is_drawn_in_the_middle_and_no_memory_on_the_floor() {
-        let curve = |values: &[u64]| {
-            sparkline(&values.iter().map(|value| Some(*value)).collect::<Vec<_>>())
-        };
-        assert_eq!(curve(&[50 << 30; 4]), "▄▄▄▄");
-        assert_eq!(curve(&[0; 4]), "▁▁▁▁");
-        assert_eq!(curve(&[10 << 30, 50 << 30]), "▁█");
-        assert_eq!(sparkline(&[None, Some(7 << 20)]), " ▄");
-    }
 }

@@ -23,15 +23,16 @@ pub enum ProcessColumn {
     Pid,
     User,
     Memory,
+    History,
     Cache,
     Growth,
     Sm,
+    UseHistory,
     Cpu,
     Rss,
     Elapsed,
     Threads,
     State,
-    History,
     Origin,
     Verdict,
     Command,
@@ -41,8 +42,6 @@ pub enum ProcessColumn {
 const SCREEN_WITH_CACHE_AND_CPU: u16 = 90;
 /// The narrowest screen with more than the necessary columns.
 pub(crate) const WIDE: u16 = 110;
-/// The narrowest screen with the growth of a process.
-const SCREEN_WITH_GROWTH: u16 = 120;
 /// The narrowest screen with columns that few users need.
 const WIDER: u16 = 140;
 /// The narrowest screen with the origin of a process, and with wider bars.
@@ -79,7 +78,7 @@ impl ListColumn for ProcessColumn {
             Self::Growth => {
                 ColumnSpec::right("growth", "GROWTH", BYTES + 1, "IN 15m: how its GPU memory changed in that time")
                     .sorted(Descending)
-                    .on_screens_from(SCREEN_WITH_GROWTH)
+                    .on_screens_from(ON_REQUEST)
                     .with_past()
             }
             Self::Sm => ColumnSpec::right("sm", "SM", 4, "GPU use: share of the time in which its kernels ran")
@@ -95,14 +94,23 @@ impl ListColumn for ProcessColumn {
                     .sorted(Ascending)
                     .on_screens_from(ON_REQUEST)
             }
-            Self::History => ColumnSpec::left("history", "LAST", 5, "LAST 15m: its GPU memory in that time")
-                .on_screens_from(WIDER)
-                .with_past(),
+            Self::History => ColumnSpec::left(
+                "history",
+                "MEM 15m",
+                7,
+                "its GPU memory in the last 15 minutes, as a share of all memory of its GPUs",
+            )
+            .with_past(),
+            Self::UseHistory => {
+                ColumnSpec::left("usehistory", "SM 15m", 6, "its GPU use in the last 15 minutes")
+                    .on_screens_from(WIDE)
+                    .with_past()
+            }
             Self::Origin => ColumnSpec::left("origin", "ORIGIN", 14, "what started it: Slurm, a container, tmux")
                 .on_screens_from(WIDEST),
             Self::Verdict => {
-                ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
-                    .on_screens_from(WIDE)
+                ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not; else before the command")
+                    .on_screens_from(ON_REQUEST)
             }
             Self::Command => ColumnSpec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),
         }

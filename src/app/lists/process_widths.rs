@@ -6,9 +6,6 @@ use super::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
 use crate::app::App;
 use crate::output::labels::gpu_label;
 
-/// The narrowest screen with bars beside the amounts of memory.
-const SCREEN_WITH_BARS: usize = 50;
-
 /// The width of an amount of memory, with room for `≥` before it.
 pub(crate) const MEMORY: usize = BYTES_WIDTH + 1;
 
@@ -19,17 +16,16 @@ pub(crate) struct ProcessWidths {
     user: usize,
     /// The width of the bar beside the amount of memory; 0 without a bar.
     pub memory_bar: usize,
-    pub history: usize,
+    /// The width of a little graph.
+    pub graph: usize,
 }
 
 impl ProcessWidths {
     pub(crate) fn new(app: &App, width: usize) -> Self {
-        let (gpu, user, memory_bar, history) = match width {
+        let (gpu, user, memory_bar, graph) = match width {
             width if width >= usize::from(WIDEST) => (5, 10, 12, 12),
-            width if width >= usize::from(WIDE) => (3, 8, 7, 8),
-            width if width >= SCREEN_WITH_BARS => (3, 8, 6, 5),
-            // The narrowest screens have no bars, but keep the amounts.
-            _ => (3, 8, 0, 5),
+            width if width >= usize::from(WIDE) => (3, 8, 0, 8),
+            _ => (3, 8, 0, 7),
         };
         // The label of a MIG instance may be longer, as in `0:13`.
         let labels = gpu_rows(app.fleet())
@@ -48,7 +44,7 @@ impl ProcessWidths {
             gpu,
             user,
             memory_bar,
-            history,
+            graph,
         };
         widths.shown = fitting(
             app.processes.columns(app.size.0, app.fleet()),
@@ -65,7 +61,7 @@ impl ProcessWidths {
             ProcessColumn::User => self.user,
             ProcessColumn::Memory if self.memory_bar > 0 => MEMORY + 1 + self.memory_bar,
             ProcessColumn::Memory => MEMORY,
-            ProcessColumn::History => self.history,
+            ProcessColumn::History | ProcessColumn::UseHistory => self.graph,
             _ => column.spec().width,
         }
     }

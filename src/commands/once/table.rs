@@ -201,8 +201,6 @@ fn process_rows(
     columns: &[ProcessColumn],
     sort: Option<Sort>,
 ) -> Vec<Vec<String>> {
-    /// The width of the history, in terminal columns, where the user asks for it.
-    const HISTORY_WIDTH: usize = 8;
     let mut gpu_users = Vec::new();
     for (host, (place, gpu)) in hosts
         .iter()
@@ -233,7 +231,6 @@ fn process_rows(
         let line = ProcessLine::new(host.name, host.model, host.snapshot, process);
         lines.push(ProcessLine {
             process_total: Some(on_gpu),
-            history_width: HISTORY_WIDTH,
             ..line
         });
     }

@@ -307,6 +307,26 @@ impl Curve {
         parts
     }
 
+    /// Returns the mean of each of `columns` equal parts of the last `span` before `now`, oldest
+    /// first. `None` where no value is known.
+    pub(crate) fn means(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<u32>> {
+        /// A part is looked at in pieces no longer than this: coarser buckets keep only peaks, and
+        /// a pause would be hidden.
+        const PIECE: u128 = 5000;
+        let part = span.as_millis() / columns.max(1) as u128;
+        let pieces = usize::try_from(part.div_ceil(PIECE)).unwrap_or(1).max(1);
+        let window = Window::until(now, span, columns * pieces);
+        self.over(&window, now)
+            .chunks(pieces)
+            .map(|chunk| {
+                let known = || chunk.iter().flatten();
+                let middles = known().map(|range| u64::from(range.low).midpoint(range.high.into()));
+                let count = known().count() as u64;
+                u32::try_from(middles.sum::<u64>().checked_div(count)?).ok()
+            })
+            .collect()
+    }
+
     /// Returns the latest value at or before a moment, in the finest resolution that is still kept;
     /// `None` in a gap.
     pub(crate) fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {

@@ -1,12 +1,14 @@
-//! Draws the GPUs as tiles: memory, use, the memory of the last minutes, and who is on the GPU.
+//! Draws each GPU as a tile: its use upwards and its memory downwards over the last 15 minutes, the
+//! latest figures beside them, and who is on the GPU below.
 //!
 //! ```text
-//! ╭─ 0 H100 ──────── full in 14m 64°C 512W ─╮
-//! │ MEM ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──────── 61.2/79.6G │
-//! │ SM  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇──         97% │
-//! │     ▁▁▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇█████   +9.2G/15m │
-//! │ alice 34G train.py · bob 21G serve.py   │
-//! ╰─────────────────────────────────────────╯
+//! ╭─ 0 alice ────────────── 64°C 594W ─╮
+//! │ ⣿⣿⣿⣷⣿⣿⣿⣿⡇⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿  92% SM │
+//! │ ⣿⣿⣿⣿⣿⣿⣿⣿⡇⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿        │
+//! │ ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿  61.6G │
+//! │ ⠛⠛⠛⠛⠛⠿⠿⠿⠿⠿⠿⠿⠿⠿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿ /79.6G │
+//! │  full 13:41  train.py              │
+//! ╰────────────────────────────────────╯
 //! ```
 
 use ratatui::buffer::Buffer;
@@ -16,71 +18,99 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 use unicode_width::UnicodeWidthStr;
 
-use super::{is_read, shared_memory_words};
+use super::{is_read, occupants, shared_memory_words};
 use crate::app::layout::{Area, TileGrid};
-use crate::app::lists::columns::Align;
-use crate::app::lists::gpu_columns::{GpuColumn, MEMORY_WIDTH};
+use crate::app::lists::columns::{Align, Cell};
+use crate::app::lists::gpu_columns::GpuColumn;
 use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
+use crate::app::lists::gpu_notes;
 use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
-use crate::base::units::{Bytes, Elapsed};
-use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity, TroubleRank};
-use crate::output::labels::{self, gpu_label, short, word};
-use crate::protocol::snapshot::{Gpu, Trouble};
+use crate::model::Severity;
+use crate::output::labels::{gpu_label, short, word};
+use crate::protocol::snapshot::Trouble;
+use crate::view::mirror::{self, Samples};
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
 use crate::view::{frame, rect};
 
-/// The width of the names of the bars.
-const LABEL: u16 = 4;
+/// The width of the figures beside the graph, as in `100% SM`.
+const FIGURES: u16 = 7;
+
+/// A tile of this width names the model of its GPU although all GPUs have the same.
+const WITH_MODEL: u16 = 42;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid) {
-    for (at, row) in gpu_rows(app.fleet()).enumerate() {
-        let area = grid.tile(at);
-        let is_selected = app.focus == List::Gpus && at == app.gpus.cursor;
-        let edge = edge(theme, row, is_selected);
-        frame::draw_in(buffer, area, edge);
-        head(buffer, theme, app, row, area, is_selected);
+    let is_mixed = has_several_models(app);
+    for (place, row) in gpu_rows(app.fleet()).enumerate() {
+        let area = grid.tile(place);
+        let is_selected = app.focus == List::Gpus && place == app.gpus.cursor;
+        frame::draw_in(buffer, area, edge(theme, row, is_selected));
+        let names_model = is_mixed || area.width >= WITH_MODEL;
+        title(buffer, theme, app, row, area, names_model);
+        if is_selected {
+            theme.select(
+                buffer,
+                Rect {
+                    height: 1,
+                    ..rect(area)
+                },
+            );
+        }
         let inside = area.inside();
         match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
-            Some(trouble) => {
-                if let Some(mut pen) = Pen::at(buffer, inside, 0) {
-                    memory(&mut pen, theme, app, row);
-                }
-                let text = if has_room_for(trouble, area) {
-                    trouble.sentence.to_string()
-                } else {
-                    let phrase = row.model.health(row.gpu).phrase;
-                    let call = trouble.call.as_ref().filter(|_| trouble.is_silence());
-                    call.map_or_else(|| phrase.clone(), |call| format!("{phrase} {call}"))
-                };
-                let below = Area {
-                    y: inside.y + 1,
-                    height: inside.height.saturating_sub(1),
-                    ..inside
-                };
-                let line = Line::styled(text, theme.alarm());
-                Paragraph::new(line)
-                    .wrap(Wrap { trim: true })
-                    .render(rect(below), buffer);
-            }
+            Some(trouble) => silence(buffer, theme, app, row, trouble, area),
             None => figures(buffer, theme, app, row, inside),
         }
     }
 }
 
-/// The style of a tile's frame. The frame of a GPU in trouble is red, the loudest on the screen.
+/// Whether the GPUs on the screen are of more than one model.
+fn has_several_models(app: &App) -> bool {
+    let mut models = gpu_rows(app.fleet()).map(|row| row.gpu.facts.name.as_ref().ok());
+    let first = models.next();
+    models.any(|model| Some(model) != first)
+}
+
+/// The style of a tile's frame: the colour of the worst trouble of its GPU.
 fn edge(theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_selected: bool) -> Style {
-    let is_in_trouble = model
-        .rank_of(gpu)
-        .is_some_and(|rank| rank != TroubleRank::Slowdown)
-        || gpu_users::growing(model, gpu)
-            .is_some_and(|growing| growing.is_urgent() || growing.is_leak());
-    match () {
-        () if is_in_trouble => theme.alarm_line(),
-        () if is_selected => theme.accent(),
-        () => theme.dim(),
+    match gpu_notes::worst(model, gpu) {
+        Some(Severity::Bad) => theme.alarm_line(),
+        Some(_) => theme.caution_line(),
+        None if is_selected => theme.accent(),
+        None => theme.dim(),
     }
+}
+
+/// Draws the last figure of memory and the sentence about a GPU that does not answer.
+fn silence(
+    buffer: &mut Buffer,
+    theme: Theme,
+    app: &App,
+    row: GpuRow<'_>,
+    trouble: &Trouble,
+    area: Area,
+) {
+    let inside = area.inside();
+    if let Some(mut pen) = Pen::at(buffer, inside, 0) {
+        pen.put("memory ", theme.dim())
+            .put(cell(app, row, GpuColumn::Memory).text, theme.dim());
+    }
+    let text = if has_room_for(trouble, area) {
+        trouble.sentence.to_string()
+    } else {
+        let phrase = row.model.health(row.gpu).phrase;
+        let call = trouble.call.as_ref().filter(|_| trouble.is_silence());
+        call.map_or_else(|| phrase.clone(), |call| format!("{phrase} {call}"))
+    };
+    let below = Area {
+        y: inside.y + 1,
+        height: inside.height.saturating_sub(1),
+        ..inside
+    };
+    Paragraph::new(Line::styled(text, theme.alarm()))
+        .wrap(Wrap { trim: true })
+        .render(rect(below), buffer);
 }
 
 /// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as
@@ -91,320 +121,157 @@ pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
         <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
 }
 
-/// Draws on the upper edge what the GPU is, what is wrong with it, its temperature and its power.
-fn head(
+/// Draws on the upper edge which GPU it is and whose, its temperature and its power. Power, then the
+/// temperature, give way to the names.
+fn title(
     buffer: &mut Buffer,
     theme: Theme,
     app: &App,
     row: GpuRow<'_>,
     area: Area,
-    is_selected: bool,
+    names_model: bool,
 ) {
-    let GpuRow { gpu, .. } = row;
-    let name = gpu
-        .facts
-        .name
-        .as_ref()
-        .map_or("", |name| gpu_cells::short_name(name.as_str()));
+    let GpuRow { gpu, model, .. } = row;
     let host = if app.fleet().has_many() {
         format!("{}:", app.fleet().name(row.host))
     } else {
         String::new()
     };
-    let label = format!("{host}{}", gpu_label(gpu));
-    let heat = cell(app, row, GpuColumn::Temperature);
-    let mut right = notes(theme, app, row);
+    let name = gpu.facts.name.as_ref().ok().filter(|_| names_model);
+    let name = name.map_or(String::new(), |name| {
+        format!(" {}", gpu_cells::short_name(name.as_str()))
+    });
+    let label = format!("{host}{}{name}", gpu_label(gpu));
+    let users = gpu_users::names(model, gpu);
+    let names: usize = users
+        .iter()
+        .take(1)
+        .map(|name| name.as_str().width() + 1)
+        .sum();
+    let mut right = Vec::new();
     // Beside the trouble of a GPU that does not answer, missing figures say nothing.
     if is_read(row) {
+        let heat = cell(app, row, GpuColumn::Temperature);
         right.push((heat.text, theme.tone(heat.tone, theme.text(), theme.text())));
         right.push((word(gpu.load.power), theme.text()));
     }
-    // Each text has a blank before it, and the last one a blank after it.
     let width = |texts: &[(String, Style)]| {
-        texts
-            .iter()
-            .map(|(text, _)| text.width() + 1)
-            .sum::<usize>()
-            + 1
+        let texts = texts.iter().map(|(text, _)| text.width() + 1);
+        texts.sum::<usize>() + 1
     };
     let room = usize::from(area.width).saturating_sub(4);
-    // Power, then the temperature, gives way to what is wrong.
-    while right.len() > 1 && label.width() + 3 + width(&right) > room {
+    while !right.is_empty() && label.width() + names + 3 + width(&right) > room {
         right.pop();
     }
-    // The last words of the model's name give way to all of them.
-    let title = format!("{label} {name}");
-    let mut short = title.as_str();
-    while short.width() + 3 + width(&right) > room
-        && let Some((words, _)) = short.rsplit_once(' ')
-    {
-        short = words;
+    let taken = if right.is_empty() { 0 } else { width(&right) };
+    let left = Area {
+        width: area
+            .width
+            .saturating_sub(u16::try_from(taken).unwrap_or(u16::MAX)),
+        ..area
+    };
+    let Some(mut pen) = frame::title(buffer, theme, left, &label) else {
+        return;
+    };
+    for (place, name) in users.iter().enumerate() {
+        let more = format!("+{} ", users.len() - place);
+        let after = if place + 1 < users.len() {
+            more.len()
+        } else {
+            0
+        };
+        if place > 0 && name.as_str().width() + 1 + after > pen.room() {
+            pen.put(more, theme.dim());
+            break;
+        }
+        let width = name.as_str().width().min(pen.room().saturating_sub(1));
+        pen.cell(
+            name,
+            width,
+            Align::Left,
+            theme.user(app.user_hues.hue(name)),
+        )
+        .put(" ", theme.text());
     }
-    if let Some(mut pen) = frame::title(buffer, theme, area, short) {
-        pen.tab_from_end(width(&right));
+    let edge = Area {
+        x: area.x + 2,
+        width: area.width.saturating_sub(4),
+        height: 1,
+        ..area
+    };
+    if let Some(mut pen) = Pen::at(buffer, edge, 0).filter(|_| !right.is_empty()) {
+        pen.tab_from_end(taken);
         for (text, style) in right {
             pen.put(" ", theme.text()).put(text, style);
         }
         pen.put(" ", theme.text());
     }
-    if is_selected {
-        theme.select(
-            buffer,
-            Rect {
-                height: 1,
-                ..rect(area)
-            },
-        );
-    }
 }
 
-/// The words for what is wrong with a GPU, the most urgent first.
-fn notes(theme: Theme, app: &App, row: GpuRow<'_>) -> Vec<(String, Style)> {
-    let GpuRow { model, gpu, .. } = row;
-    let mut notes = Vec::new();
-    if let Some(note) = gpu_users::growing(model, gpu).map(gpu_users::growth_note) {
-        notes.push((note.text, theme.note(note.tone)));
-    }
-    let health = model.health(gpu);
-    match model.age(gpu) {
-        // The phrase has the time since when the GPU does not answer.
-        _ if model.rank_of(gpu) == Some(TroubleRank::Lost) => {
-            notes.push((health.phrase, theme.alarm_line()));
-        }
-        Some(age) => notes.push((format!("{} old", Elapsed(age)), theme.notable())),
-        None if health.severity > Severity::Fine => {
-            notes.push((health.word, theme.severity(health.severity)));
-        }
-        None => {}
-    }
-    if app.alerts.is_watched(&row.id().into()) {
-        notes.push(("watched".to_owned(), theme.accent()));
-    }
-    notes
-}
-
-fn cell(
-    app: &App,
-    GpuRow { host, model, gpu }: GpuRow<'_>,
-    column: GpuColumn,
-) -> crate::app::lists::columns::Cell {
+fn cell(app: &App, GpuRow { host, model, gpu }: GpuRow<'_>, column: GpuColumn) -> Cell {
     gpu_cells::cell(column, app.fleet().name(host), model, gpu)
 }
 
 fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: Area) {
-    if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        memory(&mut pen, theme, app, row);
-    }
-    if let Some(mut pen) = Pen::at(buffer, area, 1) {
-        let style = if is_read(row) {
-            theme.text()
-        } else {
-            theme.dim()
-        };
-        let bar = pen
-            .room()
-            .saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
-        pen.cell("SM", LABEL.into(), Align::Left, theme.dim());
-        let share = row
-            .gpu
-            .load
-            .sm
-            .ok()
-            .map(|percent| f64::from(percent.value()) / 100.0);
-        pen.gauge(theme, share, bar, Fill::Busy, style);
-        pen.skip(1).cell(
-            cell(app, row, GpuColumn::Sm).text,
-            MEMORY_WIDTH,
-            Align::Right,
-            style,
-        );
-    }
-    let above = Area {
-        y: area.y + 2,
-        height: area.height.saturating_sub(3),
+    let GpuRow { model, gpu, .. } = row;
+    let rows = area.height.saturating_sub(1);
+    let graph = Area {
+        width: area.width.saturating_sub(FIGURES + 1),
+        height: rows,
         ..area
     };
-    history(buffer, theme, row, above);
-    if let Some(mut pen) = Pen::at(buffer, area, area.height - 1) {
-        users(&mut pen, theme, row);
+    let (now, cells) = (model.now(), usize::from(graph.width));
+    let history = model.history().gpu(&gpu.uuid);
+    let usage = history.map(|history| Samples::of_use(&history.sm, now, cells));
+    let fill = if occupants::unaccounted(model, gpu).is_some() {
+        Fill::Other
+    } else {
+        let user = gpu_users::names(model, gpu).into_iter().next();
+        Fill::User(user.and_then(|user| app.user_hues.hue(&user)))
+    };
+    let memory = history.zip(gpu.load.memory_total.ok());
+    let memory =
+        memory.map(|(history, all)| Samples::of_memory(&history.memory, now, all, fill, cells));
+    mirror::draw(buffer, theme, graph, usage.as_ref(), memory.as_ref());
+    let beside = Area {
+        x: graph.x + graph.width + 1,
+        width: FIGURES,
+        height: rows,
+        ..area
+    };
+    latest(buffer, theme, row, beside);
+    if let Some(mut pen) = Pen::at(buffer, area, rows) {
+        occupants::draw(&mut pen, theme, app, row, false);
     }
 }
 
-fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
-    let GpuRow { model, gpu, .. } = row;
-    let load = &gpu.load;
-    let style = if is_read(row) {
-        theme.text()
+/// Draws the use at the top, and memory in use and in total at the bottom.
+fn latest(buffer: &mut Buffer, theme: Theme, row: GpuRow<'_>, area: Area) {
+    let GpuRow { gpu, .. } = row;
+    let strong = if is_read(row) {
+        theme.accent()
     } else {
         theme.dim()
     };
-    let bar = pen
-        .room()
-        .saturating_sub(usize::from(LABEL) + MEMORY_WIDTH + 1);
-    let share = load
-        .memory_used
-        .ok()
-        .zip(load.memory_total.ok())
-        .and_then(|(used, total)| used.share_of(total));
-    pen.cell("MEM", LABEL.into(), Align::Left, theme.dim());
-    let latest = model.latest().filter(|_| is_read(row));
-    let parts =
-        latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu, model.unaccounted()).ok());
-    match parts.zip(load.memory_total.ok()) {
-        _ if gpu.shared_memory.is_some() => {
-            pen.cell(shared_memory_words(bar), bar, Align::Left, theme.dim())
+    let mut put = |line: u16, text: String, style: Style| {
+        if let Some(mut pen) = Pen::at(buffer, area, line) {
+            pen.cell(text, usize::from(FIGURES), Align::Right, style);
         }
-        Some((parts, total)) => pen.breakdown(theme, &parts, total, bar, style),
-        None => pen.gauge(theme, share, bar, Fill::Allocated, style),
     };
-    let figure = if is_read(row) {
-        theme.full(share, style)
-    } else {
-        style
-    };
-    pen.skip(1).cell(
-        cell(app, row, GpuColumn::Memory).text,
-        MEMORY_WIDTH,
-        Align::Right,
-        figure,
-    );
-}
-
-/// Draws the memory of the last minutes, the name of that period, and the change of memory in it.
-fn history(buffer: &mut Buffer, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, area: Area) {
-    let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
-    let (Some(series), Ok(total)) = (model.series(&subject), gpu.load.memory_total) else {
-        return;
-    };
-    let curve = Area {
-        x: area.x + LABEL,
-        width: area
-            .width
-            .saturating_sub(LABEL + u16::try_from(MEMORY_WIDTH).unwrap_or(0) + 1),
-        ..area
-    };
-    let period = labels::recent(model);
-    let columns = series.columns(model.now(), period, curve.width.into());
-    let fill = if unaccounted(model, gpu).is_some() {
-        Fill::Other
-    } else {
-        Fill::Allocated
-    };
-    for line in 0..area.height {
-        let Some(mut pen) = Pen::at(buffer, curve, line) else {
-            return;
-        };
-        let row = u64::from(area.height - 1 - line);
-        let glyph = |held: Bytes| {
-            // From no memory at the bottom to all memory at the top: a constant amount does not
-            // look like none. In eighths of a cell, of which a memory in use has at least one. The
-            // highest one leaves a gap to the bar above.
-            let most = u64::from(area.height) * 8 - 1;
-            let eighths = held.0.saturating_mul(most).saturating_add(total.0 / 2) / total.0.max(1);
-            let eighths = eighths.max(u64::from(held.0 > 0));
-            usize::try_from(eighths.saturating_sub(row * 8)).map_or(8, |eighths| eighths.min(8))
-        };
-        let blocks: String = columns
-            .iter()
-            .map(|held| held.map_or(' ', |held| EIGHTHS[glyph(held)]))
-            .collect();
-        pen.put(
-            blocks,
-            theme.fill(fill, f64::from(area.height - line) / f64::from(area.height)),
+    put(0, format!("{} SM", word(gpu.load.sm)), strong);
+    let bottom = area.height.saturating_sub(1);
+    if gpu.shared_memory.is_some() {
+        put(
+            bottom,
+            shared_memory_words(usize::from(FIGURES)).to_owned(),
+            theme.dim(),
         );
-    }
-    let label = format!("last {}", labels::period(period));
-    // While memory grows, its rate says more than its change.
-    let rate =
-        gpu_users::growing(model, gpu).map(|growing| labels::growth::rate(growing.evidence.rate));
-    let change = || labels::change_of_memory(model, &subject).filter(|change| *change != 0);
-    let change =
-        || change().map(|change| format!("{}/{}", labels::signed(change), labels::period(period)));
-    let change = rate.or_else(change);
-    let texts = match change {
-        Some(change) if area.height == 1 => vec![(change, theme.text())],
-        change => vec![
-            (label, theme.dim()),
-            (change.unwrap_or_default(), theme.text()),
-        ],
-    };
-    let above = area
-        .height
-        .saturating_sub(u16::try_from(texts.len()).unwrap_or(0));
-    for (line, (text, style)) in (above..).zip(texts) {
-        let Some(mut pen) = Pen::at(buffer, area, line) else {
-            return;
-        };
-        pen.tab_from_end(MEMORY_WIDTH)
-            .cell(text, MEMORY_WIDTH, Align::Right, style);
-    }
-}
-
-/// Blocks by their height in eighths of a cell.
-const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-
-/// The unaccounted memory of a GPU without processes; `None` if there is none, or some process uses
-/// the GPU.
-fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
-    let here = model
-        .unaccounted()
-        .iter()
-        .find(|unaccounted| unaccounted.gpu == gpu.uuid);
-    here.filter(|_| gpu.processes.is_empty())
-        .map(|unaccounted| unaccounted.memory)
-}
-
-/// Draws who is on the GPU, the largest first, and how many have no room.
-fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
-    let users = gpu_users::of(row.model, row.gpu);
-    if users.is_empty() {
-        let GpuRow { model, gpu, .. } = row;
-        _ = match unaccounted(model, gpu) {
-            Some(memory) => pen.rest(
-                format!("{} unaccounted", short(memory)),
-                theme.edge(Fill::Other),
-            ),
-            None if gpu.missing.processes.is_some()
-                || gpu.trouble.is_some()
-                || !gpu.failures.is_empty() =>
-            {
-                pen.rest("processes not known", theme.dim())
-            }
-            None if gpu_users::is_busy_without_process(gpu) => {
-                pen.rest("busy, no process seen", theme.notable())
-            }
-            None => pen.put("no process", theme.dim()),
-        };
         return;
     }
-    for (at, user) in users.iter().enumerate() {
-        let separator = if at > 0 { " · " } else { "" };
-        let amount = user.amount();
-        let words = [user.name.as_str(), amount.as_str(), user.program.as_str()];
-        let width: usize = words.iter().map(|word| word.width() + 1).sum::<usize>() - 1;
-        let more = format!(" +{}", users.len() - at);
-        let after = if at + 1 < users.len() { more.len() } else { 0 };
-        if at > 0 && separator.width() + width + after > pen.room() {
-            pen.put(more, theme.dim());
-            return;
-        }
-        pen.put(separator, theme.dim())
-            .put(words[0], theme.dim())
-            .skip(1)
-            .put(words[1], theme.text())
-            .skip(1);
-        // The number of the others is not cut.
-        let others = if after > 0 {
-            format!(" +{}", users.len() - at - 1).len()
-        } else {
-            0
-        };
-        let room = pen.room().saturating_sub(others);
-        pen.cell(
-            words[2],
-            words[2].width().min(room),
-            Align::Left,
-            theme.text(),
-        );
+    let used = word(gpu.load.memory_used.map(short));
+    put(bottom.saturating_sub(1), used, strong);
+    let total = gpu.load.memory_total.map(short);
+    if let Ok(total) = total {
+        put(bottom, format!("/{total}"), theme.dim());
     }
 }

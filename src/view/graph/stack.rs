@@ -17,7 +17,7 @@ use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
 
 /// The number of processes with a layer of their own. The others are part of the rest.
-const MOST: usize = Fill::PROCESSES;
+const MOST: usize = Fill::LAYERS;
 
 /// One layer: its name, its amount in each column, and its amount at the cursor, or now without a
 /// cursor.
@@ -78,7 +78,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
             .iter()
             .position(|fill| *fill >= rank % MOST)
             .unwrap_or(0);
-        Fill::Process(free.remove(place))
+        Fill::Layer(free.remove(place))
     };
     let layer =
         |(rank, (id, process, series)): (usize, (_, &ProcessHistory, &MemoryHistory))| Layer {

@@ -80,8 +80,6 @@ pub(super) fn draw(
 fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
     match column {
         ProcessColumn::Memory if columns.memory_bar > 0 => "MEMORY".to_owned(),
-        ProcessColumn::History if columns.history > 8 => format!("LAST {}", period(app)),
-        ProcessColumn::History => period(app),
         ProcessColumn::Growth => format!("IN {}", period(app)),
         ProcessColumn::Command => {
             let mut text = if app.processes.view.suspects {

@@ -3,8 +3,9 @@
 use ratatui::style::{Color, Modifier, Style};
 
 use super::Theme;
+use super::palette::{Palette, Rgb};
 use crate::app::settings::ThemeName;
-use crate::base::terminal::ColourDepth;
+use crate::app::user_hues::UserHue;
 use crate::base::units::Bytes;
 use crate::model::TensorLayer;
 
@@ -19,81 +20,70 @@ pub(in crate::view) enum Fill {
     Other,
     /// Use of the multiprocessors.
     Busy,
-    /// One of several processes that are drawn next to each other.
-    Process(usize),
+    /// One of several layers that are drawn above each other.
+    Layer(usize),
+    /// Memory of a user.
+    User(Option<UserHue>),
 }
-
-/// The colours of one meaning: of a terminal with sixteen, of one with 256, of the themes `Safe`
-/// and `Light`, and the ends of the gradient in 24 bits.
-struct FillColours {
-    sixteen: Color,
-    indexed: u8,
-    safe: u8,
-    light: u8,
-    gradient: [[u8; 3]; 2],
-}
-
-const fn colours(
-    sixteen: Color,
-    indexed: u8,
-    safe: u8,
-    light: u8,
-    gradient: [u32; 2],
-) -> FillColours {
-    let [low, high] = gradient;
-    let [_, low @ ..] = low.to_be_bytes();
-    let [_, high @ ..] = high.to_be_bytes();
-    FillColours {
-        sixteen,
-        indexed,
-        safe,
-        light,
-        gradient: [low, high],
-    }
-}
-
-const ALLOCATED: FillColours = colours(Color::LightBlue, 69, 32, 26, [0x2e_62d9, 0x69_a9ff]);
-const UNALLOCATED: FillColours = colours(Color::Blue, 60, 250, 110, [0x42_4f74, 0x61_7099]);
-const OTHER: FillColours = colours(Color::Magenta, 133, 175, 133, [0x8a_3fa3, 0xc6_78dd]);
-const BUSY: FillColours = colours(Color::Cyan, 37, 36, 30, [0x0f_7f8c, 0x35_cfc3]);
-const PROCESSES: [FillColours; 6] = [
-    colours(Color::Green, 71, 39, 28, [0x3c_8a4e, 0x7f_d18b]),
-    colours(Color::LightMagenta, 168, 175, 125, [0xa6_3d74, 0xee_86b7]),
-    colours(Color::LightCyan, 74, 74, 31, [0x2d_7fb8, 0x7c_c4f2]),
-    colours(Color::LightYellow, 179, 220, 136, [0xa0_7a2c, 0xe2_bd6b]),
-    colours(Color::LightBlue, 98, 32, 61, [0x5f_4bb6, 0xa3_92f0]),
-    colours(Color::LightRed, 173, 208, 130, [0xa8_5a38, 0xe8_9a72]),
-];
 
 impl Fill {
-    /// The number of processes that have fills of their own.
-    pub(in crate::view) const PROCESSES: usize = PROCESSES.len();
+    /// The number of layers that have fills of their own.
+    pub(in crate::view) const LAYERS: usize = 6;
 
     /// The fill of a layer of PyTorch's memory.
     pub(in crate::view) fn of_layer(layer: TensorLayer) -> Self {
         match TensorLayer::ALL.iter().position(|other| *other == layer) {
-            Some(at) if layer != TensorLayer::Unallocated => Self::Process(at),
+            Some(at) if layer != TensorLayer::Unallocated => Self::Layer(at),
             _ => Self::Unallocated,
         }
     }
 
-    fn colours(self) -> &'static FillColours {
+    fn colour(self, palette: &Palette) -> Rgb {
         match self {
-            Self::Allocated => &ALLOCATED,
-            Self::Unallocated => &UNALLOCATED,
-            Self::Other => &OTHER,
-            Self::Busy => &BUSY,
-            Self::Process(at) => &PROCESSES[at % PROCESSES.len()],
+            Self::Allocated => palette.allocated,
+            Self::Unallocated => palette.unallocated,
+            Self::Other => palette.other,
+            Self::Busy => palette.busy,
+            Self::Layer(layer) => palette.layers[layer % Self::LAYERS],
+            Self::User(Some(hue)) => palette.users[hue.place()],
+            Self::User(None) => palette.dim,
+        }
+    }
+
+    /// The colour on a terminal with sixteen.
+    fn sixteen(self) -> Color {
+        match self {
+            Self::Allocated => Color::LightBlue,
+            Self::Unallocated => Color::Blue,
+            Self::Other => Color::Magenta,
+            Self::Busy => Color::Cyan,
+            Self::Layer(layer) => [
+                Color::Green,
+                Color::LightMagenta,
+                Color::LightCyan,
+                Color::LightGreen,
+                Color::LightBlue,
+                Color::Gray,
+            ][layer % Self::LAYERS],
+            Self::User(Some(hue)) => hue.sixteen().map_or(Color::Reset, |place| {
+                [
+                    Color::LightBlue,
+                    Color::Green,
+                    Color::Magenta,
+                    Color::LightCyan,
+                ][place]
+            }),
+            Self::User(None) => Color::Reset,
         }
     }
 
     /// The glyph that tells this fill from those beside it where colour alone cannot.
     fn hatching(self) -> char {
         match self {
-            Self::Allocated | Self::Busy => '█',
+            Self::Allocated | Self::Busy | Self::User(_) => '█',
             Self::Unallocated => '▒',
             Self::Other => '░',
-            Self::Process(at) => ['█', '▒', '░'][at % 3],
+            Self::Layer(at) => ['█', '▒', '░'][at % 3],
         }
     }
 }
@@ -128,33 +118,29 @@ impl Theme {
         if !self.has_colour() {
             return Style::new();
         }
-        let FillColours {
-            sixteen,
-            indexed,
-            safe,
-            light,
-            gradient: [low, high],
-        } = fill.colours();
-        Style::new().fg(match (self.name, self.depth) {
-            (ThemeName::Safe, _) => Color::Indexed(*safe),
-            (ThemeName::Light, _) => Color::Indexed(*light),
-            (_, ColourDepth::Rgb) => {
-                // Few steps: each change of colour costs bytes on the way to the terminal.
-                let place = (place.clamp(0.0, 1.0) * 7.0).round() / 7.0;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "between two values of 8 bits"
-                )]
-                let [red, green, blue] = [0, 1, 2].map(|at| {
-                    let (low, high) = (f64::from(low[at]), f64::from(high[at]));
-                    (low + (high - low) * place) as u8
-                });
-                Color::Rgb(red, green, blue)
+        let Some(palette) = self.palette() else {
+            return Style::new().fg(fill.sixteen());
+        };
+        // Few steps: each change of colour costs bytes on the way to the terminal.
+        let place = (place.clamp(0.0, 1.0) * 7.0).round() / 7.0;
+        let dark_end = palette.background.towards(fill.colour(palette), 0.6);
+        Style::new().fg(self.shown(match self.name {
+            // Hatched areas have one colour.
+            ThemeName::Safe => fill.colour(palette),
+            _ => dark_end.towards(fill.colour(palette), place),
+        }))
+    }
+
+    /// The style of an area that says little, such as memory that stays the same: near to the
+    /// background.
+    pub(in crate::view) fn faint(self, fill: Fill) -> Style {
+        match self.palette() {
+            Some(palette) => {
+                let faint = palette.background.towards(fill.colour(palette), 0.42);
+                Style::new().fg(self.shown(faint))
             }
-            (_, ColourDepth::Palette) => Color::Indexed(*indexed),
-            _ => *sixteen,
-        })
+            None => self.fill(fill, 1.0).add_modifier(Modifier::DIM),
+        }
     }
 
     /// The style of the line on top of an area, and of the name of the area.

@@ -1,0 +1,110 @@
+//! What there is to say about a GPU in a few words: its troubles in their one order, then what is
+//! no trouble.
+
+use super::gpu_users::{self, growth_note};
+use crate::base::units::Elapsed;
+use crate::model::{HostModel, Severity, TroubleRank, Verdict};
+use crate::output::labels::growth::full;
+use crate::output::labels::short;
+use crate::protocol::snapshot::Gpu;
+
+/// A few words about a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GpuNote {
+    pub text: String,
+    /// How bad the trouble is; `None` for what is no trouble.
+    pub trouble: Option<Severity>,
+}
+
+/// Returns the notes on a GPU, the worst first: troubles in the order of [`TroubleRank`], then what
+/// is no trouble.
+pub(crate) fn notes(model: &HostModel, gpu: &Gpu) -> Vec<GpuNote> {
+    let mut ranked = troubles(model, gpu);
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let mut notes: Vec<GpuNote> = ranked
+        .into_iter()
+        .map(|(rank, text)| GpuNote {
+            text,
+            trouble: Some(rank.severity()),
+        })
+        .collect();
+    notes.extend(remarks(model, gpu).into_iter().map(|text| GpuNote {
+        text,
+        trouble: None,
+    }));
+    notes
+}
+
+/// How bad the worst trouble of a GPU is; `None` when it has none.
+pub(crate) fn worst(model: &HostModel, gpu: &Gpu) -> Option<Severity> {
+    troubles(model, gpu)
+        .into_iter()
+        .map(|(rank, _)| rank.severity())
+        .max()
+}
+
+fn troubles(model: &HostModel, gpu: &Gpu) -> Vec<(TroubleRank, String)> {
+    let mut troubles = Vec::new();
+    if let Some(rank) = model.rank_of(gpu) {
+        troubles.push((rank, model.health(gpu).phrase));
+    }
+    if let Some(growing) = gpu_users::growing(model, gpu) {
+        let full = || full(model, growing).unwrap_or_else(|| growth_note(growing).text);
+        if growing.is_urgent() {
+            troubles.push((TroubleRank::FullSoon, full()));
+        } else if growing.is_leak() {
+            troubles.push((TroubleRank::Leak, "LEAK".to_owned()));
+        }
+    }
+    if let Some(words) = leftovers(model, gpu) {
+        troubles.push((TroubleRank::Leftover, words));
+    }
+    troubles
+}
+
+/// Names the processes that are left on a GPU, and their memory: `orphan 11.0G`, `2 orphans`.
+fn leftovers(model: &HostModel, gpu: &Gpu) -> Option<String> {
+    let left: Vec<&Verdict> = model.leftovers_on(gpu).collect();
+    let [first, others @ ..] = left.as_slice() else {
+        return None;
+    };
+    if !others.is_empty() {
+        return Some(format!("{} left", left.len()));
+    }
+    let listed = gpu
+        .process(first.process)
+        .and_then(|listed| listed.memory.ok());
+    let memory = listed.or_else(|| {
+        let unaccounted = model
+            .unaccounted()
+            .iter()
+            .find(|unaccounted| unaccounted.gpu == gpu.uuid);
+        Some(unaccounted?.memory)
+    });
+    let amount = memory.map_or_else(String::new, |memory| format!(" {}", short(memory)));
+    Some(format!("{}{amount}", first.word()))
+}
+
+/// What is worth a word, and no trouble: growth that is no leak, figures that are old, clocks that
+/// the user's own limit holds down.
+fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if gpu_users::is_busy_without_process(gpu) {
+        remarks.push("busy, no process seen".to_owned());
+    }
+    let growing = gpu_users::growing(model, gpu);
+    if let Some(growing) = growing.filter(|growing| !growing.is_urgent() && !growing.is_leak()) {
+        remarks.push(growth_note(growing).text);
+    }
+    if model.rank_of(gpu).is_some() {
+        return remarks;
+    }
+    let health = model.health(gpu);
+    match model.age(gpu) {
+        Some(age) => remarks.push(format!("figures {} old", Elapsed(age))),
+        None if health.severity > Severity::Fine => remarks.push(health.word),
+        None => {}
+    }
+    remarks.extend(gpu.failures.first().map(ToString::to_string));
+    remarks
+}
