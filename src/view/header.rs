@@ -34,41 +34,17 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     };
     pen.put("gputop", theme.accent()).skip(1);
-    if let Some(replay) = &app.replay {
-        pen.put(replay.words(), theme.badge()).skip(2);
-    }
-    if let Some(recording) = &app.active_recording {
-        let style = if recording.is_paused() {
-            theme.alarm()
-        } else {
-            theme.badge()
-        };
-        pen.put(recording.words(), style).skip(2);
-    }
+    replay_and_recording(&mut pen, theme, app);
     if let Some((words, style)) = silence(theme, app) {
         pen.put(words, style);
         return;
     }
     let fleet = app.fleet();
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
-    let first = app
-        .named_trouble()
-        .map(|first| (first.text, trouble_style(theme, first.severity)));
-    let others = app
-        .other_troubles()
-        .map(|others| (others.text, theme.severity(others.severity)));
-    let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
+    let troubles = troubles(theme, app);
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
-    let names: Vec<String> = fleet
-        .hosts()
-        .map(|(host, _)| fleet.both_names(host))
-        .collect();
-    let name = if fleet.has_many() {
-        format!("{} hosts: {}", names.len(), names.join(", "))
-    } else {
-        names.concat()
-    };
+    let name = host_names(fleet);
     let wanted_by = |texts: &[(String, Style)]| {
         texts
             .iter()
@@ -118,6 +94,44 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         && let Some(snapshot) = model.latest()
     {
         figures(&mut pen, theme, snapshot);
+    }
+}
+
+/// Draws the state of the replay and of the recording that the user started.
+fn replay_and_recording(pen: &mut Pen<'_>, theme: Theme, app: &App) {
+    if let Some(replay) = &app.replay {
+        pen.put(replay.words(), theme.badge()).skip(2);
+    }
+    if let Some(recording) = &app.active_recording {
+        let style = if recording.is_paused() {
+            theme.alarm()
+        } else {
+            theme.badge()
+        };
+        pen.put(recording.words(), style).skip(2);
+    }
+}
+
+/// Returns the words about the first trouble and about the others.
+fn troubles(theme: Theme, app: &App) -> Vec<(String, Style)> {
+    let first = app
+        .named_trouble()
+        .map(|first| (first.text, trouble_style(theme, first.severity)));
+    let others = app
+        .other_troubles()
+        .map(|others| (others.text, theme.severity(others.severity)));
+    first.into_iter().chain(others).collect()
+}
+
+fn host_names(fleet: &Fleet) -> String {
+    let names: Vec<String> = fleet
+        .hosts()
+        .map(|(host, _)| fleet.both_names(host))
+        .collect();
+    if fleet.has_many() {
+        format!("{} hosts: {}", names.len(), names.join(", "))
+    } else {
+        names.concat()
     }
 }
 
