@@ -190,17 +190,7 @@ pub(super) fn gpu(
     };
     GpuReadings {
         uuid,
-        facts: GpuFacts {
-            index,
-            parent: None,
-            simulated: true,
-            name: Ok("Simulated H100".into()),
-            bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
-            minor: Err(Missing::Unsupported),
-            slowdown_temperature: Ok(Celsius(90)),
-            gpu_instance: Err(Missing::Unsupported),
-            compute_instance: Err(Missing::Unsupported),
-        },
+        facts: facts(index),
         load: GpuLoad {
             at: now,
             memory_used: Ok(used),
@@ -218,34 +208,53 @@ pub(super) fn gpu(
                 Vec::new()
             }),
         },
-        health: GpuHealth {
-            at: now,
-            xids: Vec::new(),
-            power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
-            memory_clock: Ok(Hertz::from_mhz(2619)),
-            performance_state: Ok(0),
-            omitted_processes: Err(Missing::Unsupported),
-            omitted_memory: Err(Missing::Unsupported),
-            // Server boards have no fan.
-            fan: Err(Missing::Unsupported),
-            mig: Ok(false),
-            ecc_corrected: Ok(0),
-            ecc_uncorrected: Ok(0),
-            remap_pending: Ok(false),
-            remap_failed: Ok(false),
-            retired_pending: Err(Missing::Unsupported),
-            recovery_action: Ok(0),
-            pcie_generation: Ok(5),
-            pcie_width: Ok(16),
-            encoder: Ok(Percent::new(0.0)),
-            decoder: Ok(Percent::new(0.0)),
-        },
+        health: health(now, limit),
         shares_memory: false,
         detail: None,
         processes,
         processes_missing: None,
         trouble: None,
         failures: vec![],
+    }
+}
+
+fn facts(index: u32) -> GpuFacts {
+    GpuFacts {
+        index,
+        parent: None,
+        simulated: true,
+        name: Ok("Simulated H100".into()),
+        bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
+        minor: Err(Missing::Unsupported),
+        slowdown_temperature: Ok(Celsius(90)),
+        gpu_instance: Err(Missing::Unsupported),
+        compute_instance: Err(Missing::Unsupported),
+    }
+}
+
+/// Returns the health of a GPU with this power limit in watts.
+fn health(now: Moment, limit: f64) -> GpuHealth {
+    GpuHealth {
+        at: now,
+        xids: Vec::new(),
+        power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
+        memory_clock: Ok(Hertz::from_mhz(2619)),
+        performance_state: Ok(0),
+        omitted_processes: Err(Missing::Unsupported),
+        omitted_memory: Err(Missing::Unsupported),
+        // Server boards have no fan.
+        fan: Err(Missing::Unsupported),
+        mig: Ok(false),
+        ecc_corrected: Ok(0),
+        ecc_uncorrected: Ok(0),
+        remap_pending: Ok(false),
+        remap_failed: Ok(false),
+        retired_pending: Err(Missing::Unsupported),
+        recovery_action: Ok(0),
+        pcie_generation: Ok(5),
+        pcie_width: Ok(16),
+        encoder: Ok(Percent::new(0.0)),
+        decoder: Ok(Percent::new(0.0)),
     }
 }
 
