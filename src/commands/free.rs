@@ -247,6 +247,14 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
     Some(Err((exit, reasons.collect::<Vec<_>>().join("; "))))
 }
 
+/// Returns the reason why a snapshot has no GPU.
+fn no_gpu_reason(snapshot: &Snapshot) -> String {
+    snapshot.driver.trouble.as_ref().map_or_else(
+        || "the NVIDIA driver finds no GPU on this host".to_owned(),
+        |trouble| trouble.sentence.to_string(),
+    )
+}
+
 struct FreeGpuSearch<'a> {
     args: &'a FreeArgs,
     /// The GPUs that this process may use; `None` if it may use all.
@@ -264,11 +272,10 @@ impl FreeGpuSearch<'_> {
     fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
-            let reason = snapshot.driver.trouble.as_ref().map_or_else(
-                || "the NVIDIA driver finds no GPU on this host".to_owned(),
-                |trouble| trouble.sentence.to_string(),
-            );
-            return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
+            return Some(Err((
+                Exit::of_snapshot(snapshot, true),
+                no_gpu_reason(snapshot),
+            )));
         }
         let visible = match self
             .inherited
@@ -310,18 +317,9 @@ impl FreeGpuSearch<'_> {
         let wanted = self.args.count.get();
         let (chosen, locks) = self.lock(free, &mut taken);
         if chosen.len() == wanted {
-            let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
-            let id = |gpu: &&Gpu| {
-                if by_uuid {
-                    gpu.uuid.to_string()
-                } else {
-                    gpu.facts.index.to_string()
-                }
-            };
-            let gpus = chosen.iter().map(id).collect::<Vec<_>>().join(",");
             return Some(Ok(FoundGpus {
                 host: String::new(),
-                gpus,
+                gpus: self.ids(&chosen, snapshot),
                 _locks: locks,
             }));
         }
@@ -337,23 +335,44 @@ impl FreeGpuSearch<'_> {
         {
             return None;
         }
-        let mut reason = match (wanted, chosen.len()) {
-            _ if !is_possible => {
-                let within = self
-                    .inherited
-                    .as_ref()
-                    .map_or_else(String::new, InheritedGpus::within);
-                format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
+        let reason = self.too_few_free(suitable, chosen.len(), &taken);
+        Some(Err((Exit::NoneFree, reason)))
+    }
+
+    /// Returns the names of the chosen GPUs for `CUDA_VISIBLE_DEVICES`.
+    fn ids(&self, chosen: &[&Gpu], snapshot: &Snapshot) -> String {
+        let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
+        let id = |gpu: &&Gpu| {
+            if by_uuid {
+                gpu.uuid.to_string()
+            } else {
+                gpu.facts.index.to_string()
             }
-            (1, _) => "no GPU is free".to_owned(),
-            (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
+        };
+        chosen.iter().map(id).collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the reason why there are fewer free GPUs than wanted. `taken` has the others, each
+    /// with the reason why it is not free.
+    fn too_few_free(&self, suitable: usize, free: usize, taken: &[(&Gpu, String)]) -> String {
+        let wanted = self.args.count.get();
+        let mut reason = if suitable < wanted {
+            let within = self
+                .inherited
+                .as_ref()
+                .map_or_else(String::new, InheritedGpus::within);
+            format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
+        } else if wanted == 1 {
+            "no GPU is free".to_owned()
+        } else {
+            format!("only {free} of the {wanted} GPUs that are wanted are free")
         };
         for (at, (gpu, objection)) in taken.iter().enumerate() {
             let separator = if at == 0 { ":" } else { "," };
             let _infallible: std::fmt::Result =
                 write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }
-        Some(Err((Exit::NoneFree, reason)))
+        reason
     }
 
     /// Remembers since when each GPU is idle.
