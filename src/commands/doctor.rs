@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use self::secret_list::run as list_secrets;
-use super::read_hosts;
+use super::live::read_hosts;
 use crate::agent::diagnostics::Diagnostics;
 use crate::app::lists::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};

@@ -18,12 +18,12 @@ use clap::Args;
 
 use self::gpu_locks::{GpuLock, LockFolder};
 use self::inherited_gpus::InheritedGpus;
-use super::gpu_ids;
-use super::read_hosts::{self, HostState};
+use super::live::gpu_ids;
+use super::live::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, parse_span};
-use crate::commands::replace_program::replace_program;
+use crate::commands::run::replace_program::replace_program;
 use crate::flags::{HostArgs, ReadArgs, ReadOptions, values};
 use crate::model::{self, HostModel, Total};
 use crate::output::{self, Exit};

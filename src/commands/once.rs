@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
-use super::chosen_processes::ChosenProcesses;
-use super::gpu_ids;
-use super::read_hosts::{HostState, Watch, block_on, sentence_on};
+use super::live::chosen_processes::ChosenProcesses;
+use super::live::gpu_ids;
+use super::live::read_hosts::{HostState, Watch, block_on, sentence_on};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::flags::ReadOptions;

@@ -15,8 +15,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::unseen_processes::UnseenProcesses;
-use super::gpu_ids;
-use super::read_hosts::{self, HostState};
+use super::live::gpu_ids;
+use super::live::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
 use crate::base::units::{Bytes, parse_span};
 use crate::flags::{HostArgs, OutputArgs, ReadArgs};

@@ -16,7 +16,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use super::read_hosts::block_on;
+use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::files::folders::recording_file;

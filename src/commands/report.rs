@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use super::read_hosts;
+use super::live::read_hosts;
 use crate::base::text::Text;
 use crate::files::folders::state_folder;
 use crate::flags::{ReadArgs, ReadOptions};

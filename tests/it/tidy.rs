@@ -431,7 +431,7 @@ fn each_file_begins_with_its_purpose_and_is_short_and_well_named() {
 
 #[test]
 fn every_python_file_of_the_probe_is_in_the_binary() {
-    const LIST: &str = "src/commands/probe_files.rs";
+    const LIST: &str = "src/files/probe_files.rs";
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = fs::read_to_string(root.join(LIST)).expect("the list exists");
     let probe = root.join("assets/probe");
