@@ -331,7 +331,7 @@ impl NvmlReader {
         self.inherited()
             .handles
             .insert(raw::handle_of(&device), uuid.clone());
-        let at = self
+        let place = self
             .slots
             .iter()
             .position(|slot| slot.is(&uuid))
@@ -345,7 +345,7 @@ impl NvmlReader {
                 });
                 self.slots.len() - 1
             });
-        let slot = &mut self.slots[at];
+        let slot = &mut self.slots[place];
         slot.set_index(index);
         if slot.gpu.is_none() {
             let mut gpu = NvmlGpu::new(device, uuid, index, None, &self.watch, &self.only);
@@ -517,8 +517,8 @@ impl GpuSource for NvmlReader {
     /// after the pass.
     fn retry(&mut self, now: Moment) {
         let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
-        while let Some(at) = self.avoided.iter().position(is_due) {
-            self.avoided.swap_remove(at);
+        while let Some(place) = self.avoided.iter().position(is_due) {
+            self.avoided.swap_remove(place);
             (self.start_due, self.events_due) = (now, now);
             if self.library.is_none() {
                 self.start(now);

@@ -141,8 +141,8 @@ impl Sampler {
                 && (call.subject != CallSubject::Driver || hung.call == call)
         });
         let was_hung =
-            before.is_some_and(|at| self.unresponsive[at].0.trouble.cause == Cause::Hung);
-        let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
+            before.is_some_and(|place| self.unresponsive[place].0.trouble.cause == Cause::Hung);
+        let (since, delay) = match before.map(|place| self.unresponsive.swap_remove(place)) {
             Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
             None => (called, RETRY_DELAY[0]),
         };

@@ -125,10 +125,10 @@ impl TileGrid {
     }
 
     /// The area of a tile. The tiles of a row share its width.
-    pub(crate) fn tile(&self, at: usize) -> Area {
+    pub(crate) fn tile(&self, gpu: usize) -> Area {
         let (row, column) = (
-            at / usize::from(self.columns),
-            at % usize::from(self.columns),
+            gpu / usize::from(self.columns),
+            gpu % usize::from(self.columns),
         );
         let (row, column) = (
             u16::try_from(row).unwrap_or(u16::MAX),
@@ -566,7 +566,7 @@ mod tests {
             .divide()
             .unwrap();
             let grid = layout.tiles.unwrap();
-            let tiles: Vec<Area> = (0..gpus).map(|at| grid.tile(at)).collect();
+            let tiles: Vec<Area> = (0..gpus).map(|gpu| grid.tile(gpu)).collect();
             assert_eq!((tiles[0].x, tiles[0].y), (layout.gpus.x, layout.gpus.y));
             for two in tiles.windows(2) {
                 let is_beside = two[0].x + two[0].width == two[1].x && two[0].y == two[1].y;

@@ -37,11 +37,11 @@ impl ThemeName {
     /// The next theme, or the one before; after the last comes the first.
     #[must_use]
     pub fn step(self, by: isize) -> Self {
-        let at = Self::VARIANTS
+        let place = Self::VARIANTS
             .iter()
             .position(|theme| *theme == self)
             .unwrap_or(0);
-        Self::VARIANTS[(at.cast_signed() + by)
+        Self::VARIANTS[(place.cast_signed() + by)
             .rem_euclid(Self::VARIANTS.len().cast_signed())
             .cast_unsigned()]
     }

@@ -219,13 +219,13 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
     if let [result] = results.as_mut_slice() {
         return result.take();
     }
-    if let Some(at) = results
+    if let Some(place) = results
         .iter()
         .position(|result| matches!(result, Some(Ok(_))))
     {
-        let host = format!("HOST={} ", hosts[at].name);
+        let host = format!("HOST={} ", hosts[place].name);
         return results
-            .swap_remove(at)
+            .swap_remove(place)
             .map(|found| found.map(|found| FoundGpus { host, ..found }));
     }
     let failures: Vec<(Exit, String)> = results
@@ -367,8 +367,8 @@ impl FreeGpuSearch<'_> {
         } else {
             format!("only {free} of the {wanted} GPUs that are wanted are free")
         };
-        for (at, (gpu, objection)) in taken.iter().enumerate() {
-            let separator = if at == 0 { ":" } else { "," };
+        for (place, (gpu, objection)) in taken.iter().enumerate() {
+            let separator = if place == 0 { ":" } else { "," };
             let _infallible: std::fmt::Result =
                 write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }

@@ -466,7 +466,9 @@ impl<'a> FoundOrphans<'a> {
             .map_or_else(Vec::new, |total| total.gpus.clone());
         gpus.extend(&verdict.open);
         gpus.sort_unstable();
-        gpus.into_iter().map(|at| &self.snapshot.gpus[at]).collect()
+        gpus.into_iter()
+            .map(|gpu| &self.snapshot.gpus[gpu])
+            .collect()
     }
 
     fn json(&self) -> Value {

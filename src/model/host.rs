@@ -215,7 +215,7 @@ impl HostModel {
         self.process_totals
             .binary_search_by_key(&process, |total| total.process)
             .ok()
-            .map(|at| &self.process_totals[at])
+            .map(|place| &self.process_totals[place])
     }
 
     pub(crate) fn process_tree(&self) -> &ProcessTree {
@@ -241,7 +241,7 @@ impl HostModel {
             records: &self.records,
         };
         (0..latest.processes.len())
-            .filter(|at| view.is_stand_in(*at))
+            .filter(|place| view.is_stand_in(*place))
             .count()
     }
 
@@ -250,7 +250,7 @@ impl HostModel {
         self.verdicts
             .binary_search_by_key(&process, |verdict| verdict.process)
             .ok()
-            .map(|at| &self.verdicts[at])
+            .map(|place| &self.verdicts[place])
     }
 
     /// The job of a process; `None` when the process is not in the latest snapshot.
@@ -505,7 +505,7 @@ impl HostModel {
                 records: &self.records,
             });
             self.records
-                .set_roots(&self.tree, |at| self.jobs.at(at)?.root);
+                .set_roots(&self.tree, |place| self.jobs.at(place)?.root);
         }
         self.jobs.update_memory(&self.process_totals);
         let view = ProcessView {

@@ -165,8 +165,8 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
 
 fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
-    rows.map(move |(at, row)| {
-        if at == 0 {
+    rows.map(move |(place, row)| {
+        if place == 0 {
             row
         } else {
             format!("{:indent$}{row}", "")
@@ -388,11 +388,11 @@ fn cautions(theme: Theme, dialog: &EndDialog) -> Vec<Line<'static>> {
 
 fn choices(theme: Theme, dialog: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = dialog.choices();
-    let at = choices
+    let place = choices
         .iter()
         .position(|choice| *choice == dialog.choice)
         .unwrap_or(0);
-    let top = (at + 1)
+    let top = (place + 1)
         .saturating_sub(shown)
         .min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {

@@ -264,8 +264,8 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
         pen.skip(2).put("load ", theme.dim());
         // Values from 1 to 1000 have the same width, so the rest of the line does not move.
         let places = |load: f64| if load < 99.995 { 2 } else { 1 };
-        for (at, load) in [one, five, fifteen].into_iter().enumerate() {
-            pen.skip(at.min(1))
+        for (place, load) in [one, five, fifteen].into_iter().enumerate() {
+            pen.skip(place.min(1))
                 .put(format!("{load:>5.*}", places(load)), theme.text());
         }
     }

@@ -130,9 +130,9 @@ impl<'a> Pen<'a> {
         if text.width() <= self.room() {
             return self.put(text, style);
         }
-        let ends = text.match_indices(' ').map(|(at, _)| at);
+        let ends = text.match_indices(' ').map(|(offset, _)| offset);
         let end = ends
-            .take_while(|at| text[..*at].width() < self.room())
+            .take_while(|offset| text[..*offset].width() < self.room())
             .last()
             .unwrap_or_default();
         self.put(text[..end].trim_end(), style).put("…", style)

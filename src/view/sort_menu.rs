@@ -24,7 +24,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
         pen.put("Sort by", theme.head());
     }
     let top = (cursor + 1).saturating_sub(rows);
-    for (line, (at, column)) in (1..area.height).zip(choices.into_iter().enumerate().skip(top)) {
+    for (line, (place, column)) in (1..area.height).zip(choices.into_iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
@@ -39,7 +39,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
             .cell(column.spec().name, NAME, Align::Left, theme.text())
             .skip(1);
         pen.words(column.spec().help, theme.dim());
-        if at == cursor {
+        if place == cursor {
             pen.select(theme, area);
         }
     }

@@ -29,12 +29,12 @@ mod waiting_hosts;
 
 /// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {
-    (0..12u32).fold(host(8), |host, at| {
-        let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
+    (0..12u32).fold(host(8), |host, number| {
+        let memory = Bytes::from_mib(u64::from(1000 + number * 3000));
         host.with(
-            1000 + at * 7919,
+            1000 + number * 7919,
             "python train.py --model resnet50",
-            at as usize % 8,
+            number as usize % 8,
             memory,
         )
     })

@@ -265,10 +265,10 @@ fn names(line: &str, word: &str) -> bool {
         letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
     };
     let (first, last) = (word.chars().next(), word.chars().next_back());
-    line.match_indices(word).any(|(at, _)| {
+    line.match_indices(word).any(|(offset, _)| {
         let (before, after) = (
-            line[..at].chars().next_back(),
-            line[at + word.len()..].chars().next(),
+            line[..offset].chars().next_back(),
+            line[offset + word.len()..].chars().next(),
         );
         !(is_part(first) && is_part(before) || is_part(last) && last != Some('_') && is_part(after))
     })

@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn the_categories_are_the_reserved_memory_and_a_step_keeps_one_more_output() {
-        let at = |seconds: u32| {
+        let report_at = |seconds: u32| {
             report(DemoRole::Growing, Moment(0), seconds.into()).expect("it has a probe")
         };
         for seconds in (0..86_400).step_by(17) {
-            let report = at(seconds);
+            let report = report_at(seconds);
             let [device] = report.devices.as_slice() else {
                 panic!("{report:?}")
             };
@@ -181,7 +181,7 @@ mod tests {
             );
         }
         let outputs = |seconds| {
-            at(seconds)
+            report_at(seconds)
                 .groups
                 .iter()
                 .map(|group| group.count)

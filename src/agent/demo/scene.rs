@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn values_stay_plausible_for_a_day() {
         for (index, seconds) in
-            (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at)))
+            (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |seconds| (index, seconds)))
         {
             let GpuReadings { load, health, .. } = readings_at(index, seconds);
             let memory = [load.memory_used, load.memory_free, load.memory_reserved]

@@ -103,10 +103,13 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     /// Forgets the waiting keys that are no longer wanted.
     pub(super) fn retain(&mut self, mut is_wanted: impl FnMut(&Key) -> bool) {
-        let mut at = 0..;
+        let mut places = 0..;
         let high = self.high;
         self.waiting.retain(|key| {
-            let (is_wanted, is_high) = (is_wanted(key), at.next().is_some_and(|at| at < high));
+            let (is_wanted, is_high) = (
+                is_wanted(key),
+                places.next().is_some_and(|place| place < high),
+            );
             self.high -= usize::from(is_high && !is_wanted);
             is_wanted
         });
@@ -139,10 +142,10 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
                     .iter()
                     .any(|reader| reader.reading.is_some_and(|(read, ..)| read == *key))
             };
-            let Some(at) = self.waiting.iter().position(|key| !is_read(key)) else {
+            let Some(place) = self.waiting.iter().position(|key| !is_read(key)) else {
                 return;
             };
-            let priority = if at < self.high {
+            let priority = if place < self.high {
                 Priority::High
             } else {
                 Priority::Normal
@@ -158,10 +161,10 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
             let Some(reader) = idle.or_else(|| self.start_reader(now)) else {
                 return;
             };
-            let Some(key) = self.waiting.remove(at) else {
+            let Some(key) = self.waiting.remove(place) else {
                 return;
             };
-            self.high -= usize::from(at < self.high);
+            self.high -= usize::from(place < self.high);
             if self.readers[reader].requests.try_send(key).is_ok() {
                 self.readers[reader].reading = Some((key, now, priority));
             } else {

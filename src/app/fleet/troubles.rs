@@ -59,12 +59,12 @@ impl TroubleLog {
         if self.named_for.duration() < READ {
             return;
         }
-        if let Some(at) = self.known.iter().position(|known| !known.rests) {
+        if let Some(place) = self.known.iter().position(|known| !known.rests) {
             self.named_for = ViewerTime::ZERO;
-            if self.known[at].ended.is_some() {
-                self.known.remove(at);
+            if self.known[place].ended.is_some() {
+                self.known.remove(place);
             } else {
-                self.known[at].rests = true;
+                self.known[place].rests = true;
             }
         }
     }
@@ -86,8 +86,8 @@ impl TroubleLog {
                 (*host, trouble.rank, &trouble.subject)
                     == (known.host, known.trouble.rank, &known.trouble.subject)
             };
-            if let Some(at) = current.iter().position(is_same) {
-                let (_, trouble) = current.remove(at);
+            if let Some(place) = current.iter().position(is_same) {
+                let (_, trouble) = current.remove(place);
                 let is_near =
                     |trouble: &RankedTrouble| trouble.left.is_some_and(|left| left < NEAR);
                 known.rests &= is_near(&known.trouble) || !is_near(&trouble);
@@ -384,8 +384,8 @@ fn is_full(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> bool {
         Some(GpuOrProcess::Process(id)) => model.process_total(*id),
         _ => None,
     };
-    snapshot.gpus.iter().enumerate().any(|(at, gpu)| {
-        let is_here = total.is_some_and(|total| total.gpus.contains(&at))
+    snapshot.gpus.iter().enumerate().any(|(place, gpu)| {
+        let is_here = total.is_some_and(|total| total.gpus.contains(&place))
             || trouble.subject == Some(GpuOrProcess::Gpu(gpu.uuid.clone()));
         let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
         let share = used

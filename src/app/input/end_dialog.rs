@@ -297,11 +297,11 @@ impl EndDialog {
     pub(in crate::app) fn choose(&mut self, by: isize) {
         self.read = None;
         let choices = self.choices();
-        let at = choices
+        let place = choices
             .iter()
             .position(|choice| *choice == self.choice)
             .unwrap_or(0);
-        self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
+        self.choice = choices[place.saturating_add_signed(by).min(choices.len() - 1)];
     }
 
     /// Adds processes that were found to belong to the job, unless the whole job is the target

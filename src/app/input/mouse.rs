@@ -132,7 +132,7 @@ impl App {
             return None;
         };
         let gpus = crate::app::lists::gpu_list::gpu_rows(self.fleet()).count();
-        let tile = |grid: TileGrid| (0..gpus).find(|at| grid.tile(*at).contains(x, y));
+        let tile = |grid: TileGrid| (0..gpus).find(|gpu| grid.tile(*gpu).contains(x, y));
         let gpu = match layout.tiles {
             Some(grid) => tile(grid),
             None => row_at(layout.gpus, x, y).map(|row| row + self.gpus.top),

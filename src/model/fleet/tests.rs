@@ -285,9 +285,9 @@ proptest! {
         let mut together = Fleet::of([A, B]);
         let mut alone = [A, B].map(|host| Fleet::of([host]));
         for (is_second, [change, delivery, choice]) in passes {
-            let (at, host) = if is_second { (1, B) } else { (0, A) };
-            if let Some(line) = agents[at].pass(change, delivery, choice) {
-                prop_assert_eq!(together.apply(host, line.clone()), alone[at].apply(host, line));
+            let (place, host) = if is_second { (1, B) } else { (0, A) };
+            if let Some(line) = agents[place].pass(change, delivery, choice) {
+                prop_assert_eq!(together.apply(host, line.clone()), alone[place].apply(host, line));
             }
             if choice == 0 {
                 let second = ViewerTime::new(Duration::from_secs(1));

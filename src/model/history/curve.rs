@@ -333,9 +333,9 @@ impl Curve {
             .rposition(|(resolution, ..)| resolution.width <= window.part)
             .unwrap_or(0);
         let mut begin = window.start();
-        for (at, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
+        for (place, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
             // Each resolution ends where the next finer one begins.
-            let finer = resolutions[finest..at].last();
+            let finer = resolutions[finest..place].last();
             let finer_begin = finer.and_then(|(resolution, track, _)| {
                 Some(Moment(u64::from(track.first()?) * resolution.width))
             });

@@ -152,12 +152,12 @@ fn load_temperature_and_power_are_kept_too() {
 #[test]
 fn a_thousand_young_processes_take_almost_no_memory() {
     let mut history = History::default();
-    let crowd = (0..1000).fold(host(4), |host, at| {
+    let crowd = (0..1000).fold(host(4), |host, number| {
         host.with(
-            1000 + at,
+            1000 + number,
             "python train.py",
-            at as usize % 4,
-            Bytes::from_mib(u64::from(at)),
+            number as usize % 4,
+            Bytes::from_mib(u64::from(number)),
         )
     });
     watch(&mut history, crowd, 10, |_, host| host);
@@ -169,11 +169,11 @@ fn a_thousand_young_processes_take_almost_no_memory() {
 #[test]
 fn a_full_history_takes_less_than_six_mebibytes() {
     let mut history = History::default();
-    let mut host = (0..64).fold(host(8), |host, at| {
+    let mut host = (0..64).fold(host(8), |host, number| {
         host.with(
-            1000 + at,
+            1000 + number,
             "python train.py",
-            at as usize % 8,
+            number as usize % 8,
             Bytes::from_gib(1),
         )
     });

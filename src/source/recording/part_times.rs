@@ -102,18 +102,18 @@ impl Part {
     /// Returns the offset and the time of the first full line that begins between two offsets.
     fn next_full_line(&self, offset: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
         let (mut lines, mut line) = (self.content_from(offset)?, Vec::new());
-        let mut at = offset;
+        let mut line_offset = offset;
         let mut is_first = true;
-        while at < end
+        while line_offset < end
             && let Some(length) = next_of(&mut *lines, &mut line)?
         {
             let head = LineHead::of(&line).filter(|head| head.kind == "full" && !is_first);
             if let Some(time) = head.and_then(|head| head.unix_ms) {
-                return Ok(Some((at, time)));
+                return Ok(Some((line_offset, time)));
             }
             // The first line may have begun before the offset.
             is_first = false;
-            at += length;
+            line_offset += length;
         }
         Ok(None)
     }

@@ -35,9 +35,9 @@ use crate::view::{frame, rect};
 const LABEL: u16 = 4;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid) {
-    for (at, row) in gpu_rows(app.fleet()).enumerate() {
-        let area = grid.tile(at);
-        let is_selected = app.focus == List::Gpus && at == app.gpus.cursor;
+    for (place, row) in gpu_rows(app.fleet()).enumerate() {
+        let area = grid.tile(place);
+        let is_selected = app.focus == List::Gpus && place == app.gpus.cursor;
         let edge = edge(theme, row, is_selected);
         frame::draw_in(buffer, area, edge);
         head(buffer, theme, app, row, area, is_selected);
@@ -377,14 +377,18 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
         };
         return;
     }
-    for (at, user) in users.iter().enumerate() {
-        let separator = if at > 0 { " · " } else { "" };
+    for (place, user) in users.iter().enumerate() {
+        let separator = if place > 0 { " · " } else { "" };
         let amount = user.amount();
         let words = [user.name.as_str(), amount.as_str(), user.program.as_str()];
         let width: usize = words.iter().map(|word| word.width() + 1).sum::<usize>() - 1;
-        let more = format!(" +{}", users.len() - at);
-        let after = if at + 1 < users.len() { more.len() } else { 0 };
-        if at > 0 && separator.width() + width + after > pen.room() {
+        let more = format!(" +{}", users.len() - place);
+        let after = if place + 1 < users.len() {
+            more.len()
+        } else {
+            0
+        };
+        if place > 0 && separator.width() + width + after > pen.room() {
             pen.put(more, theme.dim());
             return;
         }
@@ -395,7 +399,7 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
             .skip(1);
         // The number of the others is not cut.
         let others = if after > 0 {
-            format!(" +{}", users.len() - at - 1).len()
+            format!(" +{}", users.len() - place - 1).len()
         } else {
             0
         };

@@ -258,7 +258,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         .filter_map(|event| Some((column(event)?, event)))
         .collect();
     let mut end = usize::from(panel.plot.width);
-    for (at, (x, event)) in shown.iter().enumerate() {
+    for (number, (x, event)) in shown.iter().enumerate() {
         let mut x = *x;
         let (letter, style) = glyph(theme, event.kind);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else {
@@ -267,7 +267,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, event);
         // Words must not cover the symbol of the event before.
-        let before = shown[at + 1..]
+        let before = shown[number + 1..]
             .iter()
             .map(|(column, _)| *column)
             .find(|before| *before < x);

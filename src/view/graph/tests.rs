@@ -497,14 +497,14 @@ fn a_steep_projection_has_no_gaps() {
         .unwrap();
     // The projection reaches its limit in the first column, which joins the limit to the memory
     // now.
-    let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
+    let row_at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();
     let rows: Vec<u16> = (0..SIZE.1)
         .filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ")
         .collect();
     assert_eq!(
         (rows.first(), rows.last()),
-        (Some(&panel.plot.y), Some(&at(30))),
+        (Some(&panel.plot.y), Some(&row_at(30))),
         "{}",
         terminal.backend()
     );

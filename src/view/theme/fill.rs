@@ -72,7 +72,7 @@ impl Fill {
     /// The fill of a layer of PyTorch's memory.
     pub(in crate::view) fn of_layer(layer: TensorLayer) -> Self {
         match TensorLayer::ALL.iter().position(|other| *other == layer) {
-            Some(at) if layer != TensorLayer::Unallocated => Self::Process(at),
+            Some(place) if layer != TensorLayer::Unallocated => Self::Process(place),
             _ => Self::Unallocated,
         }
     }
@@ -83,7 +83,7 @@ impl Fill {
             Self::Unallocated => &UNALLOCATED,
             Self::Other => &OTHER,
             Self::Busy => &BUSY,
-            Self::Process(at) => &PROCESSES[at % PROCESSES.len()],
+            Self::Process(number) => &PROCESSES[number % PROCESSES.len()],
         }
     }
 
@@ -93,7 +93,7 @@ impl Fill {
             Self::Allocated | Self::Busy => '█',
             Self::Unallocated => '▒',
             Self::Other => '░',
-            Self::Process(at) => ['█', '▒', '░'][at % 3],
+            Self::Process(number) => ['█', '▒', '░'][number % 3],
         }
     }
 }
@@ -146,8 +146,8 @@ impl Theme {
                     clippy::cast_sign_loss,
                     reason = "between two values of 8 bits"
                 )]
-                let [red, green, blue] = [0, 1, 2].map(|at| {
-                    let (low, high) = (f64::from(low[at]), f64::from(high[at]));
+                let [red, green, blue] = [0, 1, 2].map(|channel| {
+                    let (low, high) = (f64::from(low[channel]), f64::from(high[channel]));
                     (low + (high - low) * place) as u8
                 });
                 Color::Rgb(red, green, blue)
@@ -181,12 +181,12 @@ pub(in crate::view) fn cells<const PARTS: usize>(
     let mut cells =
         parts.map(|part| usize::try_from(wide(part.0.into()) / all).unwrap_or_default());
     let mut by_remainder: Vec<usize> = (0..PARTS).collect();
-    by_remainder.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
+    by_remainder.sort_by_key(|part| std::cmp::Reverse(wide(parts[*part].0.into()) % all));
     let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default()
         - cells.iter().sum::<usize>();
     by_remainder
         .into_iter()
         .take(left)
-        .for_each(|at| cells[at] += 1);
+        .for_each(|part| cells[part] += 1);
     cells
 }

@@ -248,12 +248,12 @@ impl Member {
 fn parent_of<'a>(process: &Process, snapshot: &'a Snapshot) -> Option<&'a Process> {
     let pid = process.facts.parent.ok()?;
     // Processes are sorted by PID.
-    let at = snapshot
+    let place = snapshot
         .processes
         .partition_point(|process| process.id.pid < pid);
     snapshot
         .processes
-        .get(at)
+        .get(place)
         .filter(|process| process.id.pid == pid)
 }
 
