@@ -476,7 +476,7 @@ impl FreeGpuSearch<'_> {
                 .filter(|gpu_process| gpu_process.usage != Use::Graphics);
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
             if !used.is_empty() {
-                let amount = match Total::of(used.iter().copied()) {
+                let amount = match Total::sum_bytes(used.iter().copied()) {
                     Ok(Total { bytes, lower_bound }) => {
                         format!(" with {bytes}{}", if lower_bound { " or more" } else { "" })
                     }

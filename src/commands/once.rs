@@ -163,7 +163,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         Some(
             options
                 .processes
-                .of(host.name, model, snapshot, hosts.len() > 1),
+                .filter(host.name, model, snapshot, hosts.len() > 1),
         )
     });
     let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();

@@ -92,7 +92,7 @@ fn print(
     let Some((model, snapshot)) = host.seen else {
         return Ok(Exit::Error);
     };
-    let found = FoundOrphans::of(
+    let found = FoundOrphans::select(
         model,
         snapshot,
         args.user.as_deref(),
@@ -200,7 +200,7 @@ struct FoundOrphans<'a> {
 impl<'a> FoundOrphans<'a> {
     /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and
     /// none. `me` is the user who runs gputop.
-    fn of(
+    fn select(
         model: &'a HostModel,
         snapshot: &'a Snapshot,
         user: Option<&str>,
@@ -375,7 +375,7 @@ impl<'a> FoundOrphans<'a> {
             ("", "")
         };
         if !self.leftovers.is_empty() {
-            let rss = Total::of(self.leftovers.iter().map(|verdict| verdict.rss));
+            let rss = Total::sum_bytes(self.leftovers.iter().map(|verdict| verdict.rss));
             let rss = labels::word(rss);
             let shm = cell(&self.snapshot.host.scan.shm_used);
             lines.push(format!(

@@ -230,7 +230,7 @@ impl AnswerLoop<'_> {
         if self.is_incomplete(snapshot) && self.skipped_passes < PATIENCE {
             return None;
         }
-        let snapshot = &*options.processes.of(host, model, snapshot, false);
+        let snapshot = &*options.processes.filter(host, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
         let as_nvidia_smi = self.nvidia_smi_exit(exit, snapshot, &gpus);
@@ -271,7 +271,7 @@ impl AnswerLoop<'_> {
     fn nvidia_smi_exit(&self, exit: Exit, snapshot: &Snapshot, gpus: &[&Gpu]) -> NvidiaSmiExit {
         let is_summary = matches!(self.options.query, Some(Query::Summary));
         let needs_lists = self.options.has_processes() && !is_summary;
-        let found = nvidia_smi_exit::of(exit, snapshot, gpus, needs_lists);
+        let found = nvidia_smi_exit::after_query(exit, snapshot, gpus, needs_lists);
         // The process monitor has no row for processes that are not known, unlike the other lists.
         let lacks_list = || {
             gpus.iter()

@@ -267,7 +267,7 @@ impl Recorder {
             return;
         }
         while let Ok(Some(line)) = reader.next_line() {
-            let host = HostTag::of(line).map_or(0, |tag| tag.host_key);
+            let host = HostTag::parse(line).map_or(0, |tag| tag.host_key);
             if let Ok(host) = u16::try_from(host)
                 && usize::from(host) < hosts
             {

@@ -227,7 +227,7 @@ fn copy(
         let Ok(Some(line)) = parse_line(raw) else {
             continue;
         };
-        let tag = HostTag::of(raw);
+        let tag = HostTag::parse(raw);
         let key = tag.as_ref().map(|tag| tag.host_key);
         let place = keys
             .iter()

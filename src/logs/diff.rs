@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         fold(&RunRange::parse(a_name))?,
         fold(&RunRange::parse(b_name))?,
     );
-    let comparison = RunComparison::of(&a, &b);
+    let comparison = RunComparison::compare(&a, &b);
     if args.output.json {
         let run = |name: &str, run: &RecordedRun| json!({ "recording": name, "begin": time(run, |host| host.began), "end": time(run, |host| host.ended) });
         let subjects =

@@ -420,7 +420,7 @@ impl LeakDetector {
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
             chance: libm::log((earlier + span) / earlier),
-            rate: Rate(Pace::of(watched, &self.levels).rate * 1024.0),
+            rate: Rate(Pace::measure(watched, &self.levels).rate * 1024.0),
             forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
         };
     }

@@ -133,7 +133,7 @@ impl HostModel {
     /// is not understood or is unsound. `recorded` is what a recorder saw.
     fn restore(&mut self, checkpoint: &Checkpoint, recorded: Option<RecordedTime>) {
         let Some(latest) = &self.latest else { return };
-        let Some(state) = DerivedState::of(checkpoint, latest) else {
+        let Some(state) = DerivedState::parse(checkpoint, latest) else {
             return;
         };
         self.history = state.history.into_owned();

@@ -296,12 +296,12 @@ impl NewsLog {
         let is_same = |a: &&HistoryEvent, b: &&HistoryEvent| {
             a.process.is_some()
                 && a.process == b.process
-                && NewsKind::of(a.kind) == NewsKind::of(b.kind)
+                && NewsKind::from_event(a.kind) == NewsKind::from_event(b.kind)
         };
         for same in events.chunk_by(is_same) {
             let Some((kind, first)) = same
                 .first()
-                .and_then(|event| Some((NewsKind::of(event.kind)?, *event)))
+                .and_then(|event| Some((NewsKind::from_event(event.kind)?, *event)))
             else {
                 continue;
             };
@@ -596,7 +596,7 @@ impl NewsLog {
 
 impl NewsKind {
     /// The kind of news that an event of the history is; `None` if it is none.
-    fn of(event: HistoryEventKind) -> Option<Self> {
+    fn from_event(event: HistoryEventKind) -> Option<Self> {
         match event {
             HistoryEventKind::Began => Some(Self::Began),
             HistoryEventKind::Ended(_) => Some(Self::Ended),

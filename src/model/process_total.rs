@@ -14,7 +14,7 @@ pub struct Total {
 
 impl Total {
     /// Sums readings. When all are missing, so is the sum, for the reason of the first.
-    pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
+    pub fn sum_bytes(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
         Self::sum(parts.map(|part| {
             part.map(|bytes| Self {
                 bytes,
@@ -77,8 +77,8 @@ impl ProcessTotal {
         Self {
             process: gpu_process.process,
             gpus: vec![place],
-            memory: Total::of([gpu_process.memory].into_iter()),
-            capacity: Total::of([gpu.load.memory_total].into_iter()),
+            memory: Total::sum_bytes([gpu_process.memory].into_iter()),
+            capacity: Total::sum_bytes([gpu.load.memory_total].into_iter()),
             sm: gpu_process.sm,
         }
     }
@@ -112,8 +112,10 @@ pub(super) fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
             };
             ProcessTotal {
                 process: snapshot.processes[places[0].0].id,
-                memory: Total::of(uses().map(|gpu_process| gpu_process.memory)),
-                capacity: Total::of(snapshot.gpus_at(&gpus).map(|gpu| gpu.load.memory_total)),
+                memory: Total::sum_bytes(uses().map(|gpu_process| gpu_process.memory)),
+                capacity: Total::sum_bytes(
+                    snapshot.gpus_at(&gpus).map(|gpu| gpu.load.memory_total),
+                ),
                 sm: uses()
                     .map(|gpu_process| gpu_process.sm.map(Percent::value))
                     .sum::<Reading<f32>>()

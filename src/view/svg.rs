@@ -93,7 +93,7 @@ struct Ink {
 }
 
 impl Ink {
-    fn of(cell: &Cell, palette: &Palette) -> Self {
+    fn new(cell: &Cell, palette: &Palette) -> Self {
         let has = |modifier| cell.modifier.contains(modifier);
         let (mut colour, mut background) = (
             palette.rgb(cell.fg, palette.text),
@@ -218,7 +218,7 @@ fn row<'a>(buffer: &'a Buffer, y: u16, palette: &Palette) -> Vec<PlacedCell<'a>>
                 x,
                 text,
                 glyph,
-                ink: Ink::of(cell, palette),
+                ink: Ink::new(cell, palette),
             });
         }
     }

@@ -36,7 +36,7 @@ impl PassReaders {
     /// With `detail`, up to [`ALL_GROUPS`] groups of tensors of each process are read.
     pub(super) fn new(detail: bool, is_demo: bool, events: &Sender<AgentEvent>) -> Self {
         Self {
-            processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
+            processes: Processes::new(is_demo, DeviceFiles::from_environment(), events.clone()),
             allocators: AllocatorReader::new(events.clone()),
             device_proofs: BTreeMap::new(),
             probes: ProbeReader::new(if detail { ALL_GROUPS } else { MOST_GROUPS }),

@@ -53,7 +53,7 @@ impl OpenDeviceFiles {
 
 impl DeviceFiles {
     /// The device files of this host, or the plain files that a test uses instead.
-    pub(in crate::agent) fn of_host() -> Self {
+    pub(in crate::agent) fn from_environment() -> Self {
         let prefix = std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
         Self(prefix.into_encoded_bytes())
     }

@@ -74,7 +74,7 @@ pub(in crate::agent) enum ProbeSetup {
 
 impl ProbeSetup {
     /// Returns the setup that an environment block has.
-    pub(in crate::agent) fn of(environ: &[u8]) -> Self {
+    pub(in crate::agent) fn parse(environ: &[u8]) -> Self {
         Environment::parse(environ, 0).probe
     }
 

@@ -556,7 +556,7 @@ mod tests {
     fn files_that_have_waited_longest_are_read_first() {
         let mut scanner = Scanner {
             table: ProcessTable::empty(),
-            ..Scanner::new(Some(DeviceFiles::of_host()))
+            ..Scanner::new(Some(DeviceFiles::from_environment()))
         };
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
             scanner.table.add(pid, "python", 1, pid, pid);

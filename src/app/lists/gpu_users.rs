@@ -30,7 +30,7 @@ impl GpuOccupant {
 }
 
 /// Returns who is on a GPU, the user of most memory first.
-pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
+pub(crate) fn occupants(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     let Some(snapshot) = model.latest() else {
         return Vec::new();
     };

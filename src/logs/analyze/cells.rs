@@ -184,8 +184,8 @@ pub(super) fn amount(cell: &str, unit: u64) -> Option<Reading<Bytes>> {
     let suffix =
         cell.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
     let bytes = match Bytes::unit(suffix.trim()) {
-        Some(unit) => Bytes::of(&cell[..cell.len() - suffix.len()], unit),
-        None => Bytes::of(cell, unit),
+        Some(unit) => Bytes::parse_number(&cell[..cell.len() - suffix.len()], unit),
+        None => Bytes::parse_number(cell, unit),
     };
     bytes.map(Ok)
 }

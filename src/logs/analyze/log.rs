@@ -158,7 +158,7 @@ impl LogReader {
     fn gputop_line(&mut self, line: &str) {
         let mut gputop_lines = std::mem::take(&mut self.gputop_lines);
         let tag = if line.contains("\"source\":{") {
-            HostTag::of(line.as_bytes())
+            HostTag::parse(line.as_bytes())
         } else {
             None
         };
@@ -420,7 +420,7 @@ impl LogReader {
         {
             self.series.iter_mut().for_each(|series| series.host = None);
         }
-        let times = LogSpan::of(&self.rows, self.times.has_date.then_some(self.times.zone));
+        let times = LogSpan::new(&self.rows, self.times.has_date.then_some(self.times.zone));
         let series = judged::judge_all(
             std::mem::take(&mut self.rows),
             &self.series,

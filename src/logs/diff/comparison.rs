@@ -144,7 +144,7 @@ impl ComparedSubject {
 impl RunComparison {
     /// Compares two recordings. GPUs match by index. Processes match if they are the same process,
     /// else by command line, else by the name of their program.
-    pub(crate) fn of(a: &RecordedRun, b: &RecordedRun) -> Self {
+    pub(crate) fn compare(a: &RecordedRun, b: &RecordedRun) -> Self {
         let hosts = a.hosts.iter().zip(&b.hosts);
         let gpus = hosts
             .clone()

@@ -299,7 +299,7 @@ impl HostFold {
                 inner_kib: kib,
                 parts,
             };
-            run.curve.push(pass.at, Extremes::of(sample, after_gap));
+            run.curve.push(pass.at, Extremes::new(sample, after_gap));
             run.memory.add(pass.at, used);
             *last_known = pass.at;
         }

@@ -151,7 +151,7 @@ impl ProcessRun {
             let inner_kib = tensors.unwrap_or(kib);
             self.curve.push(
                 at,
-                Extremes::of(
+                Extremes::new(
                     AmountSample {
                         at,
                         kib,

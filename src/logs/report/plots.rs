@@ -38,7 +38,7 @@ pub(super) struct PlotResolution {
 
 impl PlotResolution {
     /// Returns the resolution of a page with this many GPUs and processes.
-    pub(super) fn of(gpus: usize, processes: usize) -> Self {
+    pub(super) fn for_page(gpus: usize, processes: usize) -> Self {
         // A GPU has up to ten layers, and rows below; it gets twice the buckets of a process, with
         // four layers.
         let parts = gpus * 12 * 2 + processes * 5;

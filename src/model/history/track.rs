@@ -350,7 +350,7 @@ impl Track {
         let end = self.last().map_or(0, |last| last + 1);
         let from = end.saturating_sub(kept);
         let (first, slots) = self.slots(from, end);
-        Self::of(first, self.before(first), &slots)
+        Self::from_slots(first, self.before(first), &slots)
     }
 
     /// Returns the track with the last `kept` buckets as they are, and one value for each `width`
@@ -374,10 +374,10 @@ impl Track {
                 part.fill(value);
             }
         }
-        Self::of(first, self.before, &slots)
+        Self::from_slots(first, self.before, &slots)
     }
 
-    fn of(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
+    fn from_slots(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
         let mut track = Self {
             first,
             before,

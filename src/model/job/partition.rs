@@ -25,7 +25,7 @@ const START_GAP: u64 = 10;
 
 /// Returns the jobs, and by process index the index of its job.
 pub(super) fn partition(view: ProcessView<'_>) -> (Vec<JobKey>, Vec<usize>) {
-    let mut parts = JobPartition::of(view);
+    let mut parts = JobPartition::from_parents(view);
     parts.join_runs(view);
     parts.join_groups(view);
     parts.settle()
@@ -41,7 +41,7 @@ struct JobPartition {
 
 impl JobPartition {
     /// Applies rules 1 and 2.
-    fn of(view: ProcessView<'_>) -> Self {
+    fn from_parents(view: ProcessView<'_>) -> Self {
         let processes = &view.snapshot.processes;
         let mut keys: Vec<Option<JobKey>> = vec![None; processes.len()];
         let mut joined = vec![false; processes.len()];

@@ -321,7 +321,7 @@ impl RecordingReader {
 
     /// Notes the time of the line, and checks its version.
     fn note_line(&mut self) -> io::Result<()> {
-        let Some(head) = LineHead::of(&self.line.bytes) else {
+        let Some(head) = LineHead::parse(&self.line.bytes) else {
             return Ok(());
         };
         if let Some(schema) = head.schema

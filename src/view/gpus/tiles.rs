@@ -356,7 +356,7 @@ fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
 
 /// Draws who is on the GPU, the largest first, and how many have no room.
 fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
-    let users = gpu_users::of(row.model, row.gpu);
+    let users = gpu_users::occupants(row.model, row.gpu);
     if users.is_empty() {
         let GpuRow { model, gpu, .. } = row;
         _ = match unaccounted(model, gpu) {
