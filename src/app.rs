@@ -208,7 +208,7 @@ impl App {
             self.gpus.view
         };
         let unread = unread_stats::sentences(self.fleet());
-        let reason = if self.processes.view.suspects {
+        let reason = if self.processes.view.only_suspects {
             Layout::WITH_REASON
         } else {
             0
@@ -232,11 +232,11 @@ impl App {
                 .saturating_add(unread_stats::rows_below(self.fleet(), width)),
             news: news::count(self.fleet()),
             is_serious: news::is_serious(self.fleet()),
-            host: self.shows_host(),
-            timeline: self.replay.is_some(),
+            has_host_line: self.shows_host(),
+            has_timeline: self.replay.is_some(),
         }
         .divide()?;
-        if self.processes.view.suspects {
+        if self.processes.view.only_suspects {
             return Some(layout.with_reason());
         }
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
@@ -332,7 +332,7 @@ impl App {
                 self.notice.set(text.to_string());
                 None
             }
-            Event::Said(host, said) => self.hear(host, said),
+            Event::Said(host, said) => self.note_error_line(host, said),
             Event::Host(host, label) => {
                 self.data.live_mut().set_label(host, label);
                 None
@@ -439,7 +439,7 @@ impl App {
                 .first()
                 .map_or_else(Vec::new, |process| end_dialog::job(model, *process));
             dialog.add_to_job(&job, model, snapshot);
-            dialog.see(snapshot);
+            dialog.update(snapshot);
         }
         if effect.is_some() {
             // The next line raises the same alerts, and comes soon.

@@ -97,7 +97,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         notices: [
             config.unknown.clone(),
             config.unreadable.clone(),
-            Interval(agent.interval).doubt(),
+            Interval(agent.interval).interval_warning(),
         ]
         .into_iter()
         .flatten()

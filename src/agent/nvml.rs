@@ -381,7 +381,7 @@ impl NvmlReader {
                 lists,
                 samples,
                 driver,
-                scan,
+                reads_slow: scan,
                 is_first_stage,
                 detail,
             };

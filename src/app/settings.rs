@@ -207,7 +207,7 @@ impl App {
         self.gpus.view = gpu_view.unwrap_or(self.gpus.view);
         self.processes.sort = sort.unwrap_or(self.processes.sort);
         self.processes.view.grouping = group.unwrap_or(self.processes.view.grouping);
-        self.processes.view.mine = mine.unwrap_or(self.processes.view.mine);
+        self.processes.view.only_mine = mine.unwrap_or(self.processes.view.only_mine);
         self.host_line = host.unwrap_or(self.host_line);
     }
 
@@ -220,7 +220,7 @@ impl App {
             gpu_view: Some(self.gpus.view),
             sort: Some(self.processes.sort),
             group: Some(self.processes.view.grouping),
-            mine: Some(self.processes.view.mine),
+            mine: Some(self.processes.view.only_mine),
             host: Some(self.host_line),
         }
     }

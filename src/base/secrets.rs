@@ -285,7 +285,7 @@ impl Finder {
                 self.search(&command.words, depth + 1);
             }
             if names::takes_password_command(option_of(option, text)) {
-                commands::echoed(&commands, |word| {
+                commands::find_echoed(&commands, |word| {
                     self.add(
                         word,
                         0..word.text.len(),

@@ -487,7 +487,7 @@ impl<'a> FoundOrphans<'a> {
             "is_complete": self.is_complete(),
             "summary": Verdict::summary(self.suspects.iter().copied()),
             "memory_bytes": total.bytes,
-            "memory_is_lower_bound": total.lower_bound,
+            "memory_is_lower_bound": total.is_lower_bound,
             "processes": self.suspects.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "leftovers": self.leftovers.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "unaccounted": unaccounted.collect::<Vec<_>>(),

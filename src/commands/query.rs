@@ -155,7 +155,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     };
     let outcome = read_hosts::read_until(&read, options.has_rates(), |hosts| {
         let (model, snapshot) = hosts[0].seen?;
-        answers.take(hosts[0].name, model, snapshot)
+        answers.take_snapshot(hosts[0].name, model, snapshot)
     })?;
     answers.finish(match outcome {
         Ok(end) => end?,
@@ -209,7 +209,7 @@ struct AnswerLoop<'a> {
 impl AnswerLoop<'_> {
     /// Takes the latest snapshot, and answers if it is time. Returns `None` to wait for the next
     /// one.
-    fn take(
+    fn take_snapshot(
         &mut self,
         host: &str,
         model: &HostModel,

@@ -108,21 +108,24 @@ fn rows(subject: &ComparedSubject) -> impl Iterator<Item = [String; 5]> {
         [Some(pid), _] => format!("{} (PID {pid})", subject.name),
         _ => subject.name.clone(),
     };
-    subject.told().enumerate().map(move |(number, metric)| {
-        let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
-        let name = if number == 0 {
-            name.clone()
-        } else {
-            String::new()
-        };
-        [
-            metric.metric.words().to_owned(),
-            a,
-            b,
-            metric.change_in_words(),
-            name,
-        ]
-    })
+    subject
+        .shown_metrics()
+        .enumerate()
+        .map(move |(number, metric)| {
+            let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
+            let name = if number == 0 {
+                name.clone()
+            } else {
+                String::new()
+            };
+            [
+                metric.metric.words().to_owned(),
+                a,
+                b,
+                metric.change_in_words(),
+                name,
+            ]
+        })
 }
 
 fn to_json(subject: &ComparedSubject) -> Value {

@@ -208,7 +208,7 @@ impl Breakdown {
         let total = process_total
             .memory
             .ok()
-            .filter(|total| !total.lower_bound)?;
+            .filter(|total| !total.is_lower_bound)?;
         let id = process_total.process;
         let is_on_others = || {
             snapshot

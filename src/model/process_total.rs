@@ -9,7 +9,7 @@ use crate::protocol::snapshot::{Gpu, GpuProcess, ProcessId, Reading, Snapshot};
 pub struct Total {
     pub bytes: Bytes,
     /// Whether a reading is missing: the true sum is `bytes` or more.
-    pub lower_bound: bool,
+    pub is_lower_bound: bool,
 }
 
 impl Total {
@@ -18,7 +18,7 @@ impl Total {
         Self::sum(parts.map(|part| {
             part.map(|bytes| Self {
                 bytes,
-                lower_bound: false,
+                is_lower_bound: false,
             })
         }))
     }
@@ -30,14 +30,14 @@ impl Total {
                 Ok(total) => {
                     let sum = known.get_or_insert_default();
                     sum.bytes = Bytes(sum.bytes.0.saturating_add(total.bytes.0));
-                    sum.lower_bound |= total.lower_bound;
+                    sum.is_lower_bound |= total.is_lower_bound;
                 }
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
         match (known, missing) {
             (Some(sum), missing) => Ok(Self {
-                lower_bound: sum.lower_bound || missing.is_some(),
+                is_lower_bound: sum.is_lower_bound || missing.is_some(),
                 ..sum
             }),
             (None, Some(why)) => Err(why),
@@ -52,7 +52,7 @@ impl fmt::Display for Total {
         write!(
             out,
             "{}{}",
-            if self.lower_bound { "≥ " } else { "" },
+            if self.is_lower_bound { "≥ " } else { "" },
             self.bytes
         )
     }

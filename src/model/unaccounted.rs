@@ -58,7 +58,7 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
             .map(|gpu_process| gpu_process.memory)
             .chain(omitted),
     )?;
-    if claimed.lower_bound {
+    if claimed.is_lower_bound {
         return Err(gpu
             .processes
             .iter()

@@ -203,7 +203,7 @@ pub(crate) fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
 }
 
 /// An amount in five columns: `38.2G`, `512M`.
-pub(crate) fn short(bytes: Bytes) -> String {
+pub(crate) fn short_amount(bytes: Bytes) -> String {
     let text = bytes.to_string();
     match text.split_once(' ') {
         Some((number, unit)) => format!("{number}{}", unit.chars().next().unwrap_or('B')),
@@ -215,8 +215,8 @@ pub(crate) fn short(bytes: Bytes) -> String {
 pub(crate) fn signed(bytes: i64) -> String {
     match bytes {
         0 => "0".to_owned(),
-        1.. => format!("+{}", short(Bytes(bytes.unsigned_abs()))),
-        _ => format!("-{}", short(Bytes(bytes.unsigned_abs()))),
+        1.. => format!("+{}", short_amount(Bytes(bytes.unsigned_abs()))),
+        _ => format!("-{}", short_amount(Bytes(bytes.unsigned_abs()))),
     }
 }
 

@@ -64,7 +64,7 @@ pub fn add(lines: impl IntoIterator<Item = Launcher>) {
 }
 
 /// Returns the lines of the user as text, which [`parse`] reads; `None` without any.
-pub fn added() -> Option<String> {
+pub fn user_lines() -> Option<String> {
     let lines: Vec<&str> = launchers()[built_in().len()..]
         .iter()
         .map(|launcher| launcher.line.as_str())

@@ -212,7 +212,7 @@ fn why_no_gpu(theme: Theme, app: &App, host: HostKey, snapshot: &Snapshot) -> [L
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
-    pen.band(theme);
+    pen.style_as_heading(theme);
     for column in &columns.shown {
         let (spec, whole) = (column.spec(), columns.width(*column));
         let width = match column {
@@ -401,7 +401,7 @@ fn draw_cell(
                 if is_old {
                     style
                 } else {
-                    theme.full(share, style)
+                    theme.memory_style(share, style)
                 },
             )
             .skip(1);

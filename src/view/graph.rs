@@ -93,7 +93,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         .for_each(|level| level.line(buffer, panel, past));
     axes::marks(buffer, theme, panel, &app.marks.list);
     if let Some(x) = cursor.and_then(|at| panel.column(at)) {
-        axes::upright(buffer, theme.accent(), panel, x);
+        axes::vertical_line(buffer, theme.accent(), panel, x);
     }
     let named_rows: Vec<u16> = levels
         .iter()

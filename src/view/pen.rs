@@ -240,7 +240,7 @@ impl<'a> Pen<'a> {
     }
 
     /// Gives the rest of the line the style of headings.
-    pub(super) fn band(&mut self, theme: Theme) {
+    pub(super) fn style_as_heading(&mut self, theme: Theme) {
         let rest = Rect {
             x: self.x,
             y: self.y,

@@ -68,7 +68,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                 let process_line = ProcessLine {
                     process_total: on_gpu.as_ref().or(whole.process_total),
                     is_kept: row.is_kept,
-                    only_suspects: app.processes.view.suspects,
+                    only_suspects: app.processes.view.only_suspects,
                     history_width: columns.history,
                     ..whole
                 };

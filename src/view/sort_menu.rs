@@ -20,7 +20,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
     let area = Area { height, ..area };
     Clear.render(rect(area).intersection(buffer.area), buffer);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.band(theme);
+        pen.style_as_heading(theme);
         pen.put("Sort by", theme.head());
     }
     let top = (cursor + 1).saturating_sub(rows);

@@ -133,7 +133,7 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
         ancestors: ancestors(stat.parent),
         cwd: link(&directory.path.join("cwd")),
         exe: link(&directory.path.join("exe")),
-        environment: environment.map(|environment| Environment::shown(&environment)),
+        environment: environment.map(|environment| Environment::shown_variables(&environment)),
         limits: directory.read("limits").map(|limits| parse_limits(&limits)),
         files,
         cgroup: directory

@@ -1,12 +1,12 @@
 //! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows
 //! the GPU's load.
 
-use super::scene::{FIRST_RANK, GPUS, percent, whole};
+use super::scene::{FIRST_RANK, GPUS, percent, rounded};
 use crate::agent::GpuReadings;
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
-pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
+pub(super) fn with_detail(mut gpu: GpuReadings) -> GpuReadings {
     let (Ok(sm), Ok(temperature), Ok(clock)) =
         (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock)
     else {
@@ -14,7 +14,7 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     };
     let (index, sm) = (gpu.facts.index, f64::from(sm.value()));
     let share = |factor: f64| Ok(Percent::new(percent((sm * factor).round())));
-    let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
+    let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(rounded(mib))));
     // The ranks of the distributed job communicate over NVLink.
     let uses_nvlink = index >= FIRST_RANK;
     let nvlink = mib(if uses_nvlink { sm * 310.0 } else { 0.0 });

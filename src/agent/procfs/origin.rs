@@ -126,7 +126,7 @@ impl Environment {
 
     /// Returns the variables that gputop uses, sorted by name: `NAME=value` where the value is a
     /// fact about the job or its GPUs, else the name alone. No other variable leaves the agent.
-    pub(in crate::agent) fn shown(environ: &[u8]) -> Vec<Text> {
+    pub(in crate::agent) fn shown_variables(environ: &[u8]) -> Vec<Text> {
         let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
         let shown = environ.split(|byte| *byte == 0).filter_map(|variable| {
             let name = variable
@@ -506,7 +506,7 @@ mod tests {
     fn only_variables_that_gputop_uses_leave_the_agent() {
         let environ = b"TOKEN=s3cr3t\0RANK=3\0TMUX=/tmp/tmux-1000\0CROSS_RANK=s3cr3t\0RANKING=s3cr3t\0CUDA_VISIBLE_DEVICES=\0\xff=1";
         assert_eq!(
-            Environment::shown(environ),
+            Environment::shown_variables(environ),
             ["CROSS_RANK", "CUDA_VISIBLE_DEVICES=", "RANK=3", "TMUX"].map(Text::from)
         );
     }

@@ -231,7 +231,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     /// Returns the waiting keys that are not read, because the reads before them have taken at
     /// least this time.
-    pub(super) fn stuck(&self, time: Duration, now: Moment) -> Vec<Key> {
+    pub(super) fn delayed_keys(&self, time: Duration, now: Moment) -> Vec<Key> {
         let from = match () {
             () if self.slow_reads(time, now).count() >= MOST_READERS => 0,
             () if self.are_normal_stuck(time, now) => self.high,
@@ -348,7 +348,7 @@ mod tests {
         hanging.push(2, Priority::Normal);
         hanging.push(3, Priority::High);
         assert_eq!(hanging.receive(), (3, 6));
-        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [2]);
+        assert_eq!(hanging.pool.delayed_keys(PATIENCE, hanging.now), [2]);
         // A key whose read hangs does not cost a second thread. Two more of high priority leave
         // none.
         (1000..1001)
@@ -357,7 +357,10 @@ mod tests {
         hanging.wait();
         hanging.wait();
         hanging.push(4, Priority::High);
-        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [1000, 4, 2]);
+        assert_eq!(
+            hanging.pool.delayed_keys(PATIENCE, hanging.now),
+            [1000, 4, 2]
+        );
         assert_eq!(
             (hanging.pool.deadline(hanging.now), hanging.pool.started),
             (None, 8)

@@ -180,7 +180,7 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
         holds(&result, workers[0]),
         Some(&OpenDeviceFiles {
             minors: vec![3],
-            uvm: true
+            has_uvm: true
         })
     );
     // The parent is related, but has no device file open.

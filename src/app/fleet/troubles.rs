@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::base::time::ViewerTime;
 use crate::base::units::Elapsed;
 use crate::model::{Fleet, GpuOrProcess, HostModel, RankedTrouble, Severity, TroubleRank, Verdict};
-use crate::output::labels::growth::full;
+use crate::output::labels::growth::when_full;
 use crate::output::labels::{self, gpu_label};
 use crate::protocol::host_key::HostKey;
 
@@ -222,7 +222,7 @@ impl App {
                 .growing()
                 .iter()
                 .find(|growing| growing.is_soon && growing.is_loading)?;
-            Some(format!("loading, would be {}", full(model, growing)?))
+            Some(format!("loading, would be {}", when_full(model, growing)?))
         })
     }
 
@@ -261,7 +261,7 @@ fn words(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
     let words = match trouble.rank {
         TroubleRank::FullSoon => {
             let full = growing()
-                .and_then(|growing| full(model, growing))
+                .and_then(|growing| when_full(model, growing))
                 .unwrap_or_else(|| "full soon".to_owned());
             let gpus = match &trouble.subject {
                 Some(GpuOrProcess::Process(id)) => {

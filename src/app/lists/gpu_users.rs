@@ -4,7 +4,7 @@ use super::columns::{Cell, Tone};
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, Growing, HostModel};
 use crate::output::labels::growth::{is_close, rounded};
-use crate::output::labels::{program, short, word};
+use crate::output::labels::{program, short_amount, word};
 use crate::protocol::snapshot::{Gpu, Reading};
 
 /// The processes of one user that run the same program on one GPU.
@@ -20,7 +20,7 @@ impl GpuOccupant {
     /// The memory of all its processes there, and how many they are if not one: `34.0G`, `34.0G
     /// 2×`.
     pub(crate) fn amount(&self) -> String {
-        let memory = word(self.memory.map(short));
+        let memory = word(self.memory.map(short_amount));
         if self.count > 1 {
             format!("{memory} {}×", self.count)
         } else {

@@ -434,7 +434,7 @@ fn output<'a, 'b>(command: &'a [Word<'b>]) -> Vec<&'a Word<'b>> {
 }
 
 /// Calls `found` with each word that the commands of a text write.
-pub(super) fn echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
+pub(super) fn find_echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
     commands
         .iter()
         .flat_map(|command| output(&command.words))

@@ -116,7 +116,7 @@ impl Splitter<'_> {
                 '`' => self.take_substitution("`", '`'),
                 '$' if self.rest().starts_with("$(") => self.take_substitution("$(", ')'),
                 '$' if self.rest().starts_with("${") => self.take_parameter(),
-                _ => self.take(character.len_utf8()),
+                _ => self.take_bytes(character.len_utf8()),
             }
         }
         self.end_command(false);
@@ -127,7 +127,7 @@ impl Splitter<'_> {
     }
 
     /// Adds the next bytes to the word.
-    fn take(&mut self, length: usize) {
+    fn take_bytes(&mut self, length: usize) {
         self.word
             .push_str(&self.source.text[self.offset..self.offset + length]);
         self.bytes.extend(self.offset..self.offset + length);
@@ -168,7 +168,7 @@ impl Splitter<'_> {
         }
         self.end_word();
         if self.rest().starts_with(HERE_STRING) {
-            self.take(HERE_STRING.len());
+            self.take_bytes(HERE_STRING.len());
             self.end_word();
             return;
         }
@@ -182,7 +182,7 @@ impl Splitter<'_> {
         match self.rest().chars().next() {
             // The command continues on the next line.
             Some(LINE_FEED) => self.offset += LINE_FEED.len_utf8(),
-            Some(character) => self.take(character.len_utf8()),
+            Some(character) => self.take_bytes(character.len_utf8()),
             None => {}
         }
     }
@@ -190,7 +190,7 @@ impl Splitter<'_> {
     /// Takes a quoted text. A quote without an end is an ordinary character.
     fn take_quoted(&mut self, quote: char) {
         let Some(end) = end_of_quote(self.rest(), quote) else {
-            return self.take(1);
+            return self.take_bytes(1);
         };
         let end = self.offset + end;
         self.offset += 1;
@@ -203,10 +203,10 @@ impl Splitter<'_> {
             match character {
                 '\\' if quote == '"' && rest[1..].starts_with(['"', '\\', '$', '`']) => {
                     self.offset += 1;
-                    self.take(1);
+                    self.take_bytes(1);
                 }
                 '$' if quote == '"' && rest.starts_with("$(") => self.take_substitution("$(", ')'),
-                _ => self.take(character.len_utf8()),
+                _ => self.take_bytes(character.len_utf8()),
             }
         }
         self.offset = self.offset.max(end + 1).min(self.source.text.len());
@@ -216,16 +216,16 @@ impl Splitter<'_> {
     fn take_substitution(&mut self, opening: &str, closing: char) {
         let begin = self.offset + opening.len();
         let Some(end) = end_of_substitution(&self.source.text[begin..], closing) else {
-            return self.take(1);
+            return self.take_bytes(1);
         };
         self.take_commands(begin..begin + end);
-        self.take(opening.len() + end + 1);
+        self.take_bytes(opening.len() + end + 1);
     }
 
     /// Takes `${…}` as part of the word.
     fn take_parameter(&mut self) {
         let length = self.rest().find('}').map_or(1, |end| end + 1);
-        self.take(length);
+        self.take_bytes(length);
     }
 
     fn take_commands(&mut self, range: Range<usize>) {

@@ -204,7 +204,11 @@ impl Watch {
     /// Starts the sources. The caller must be inside of the runtime.
     pub(in crate::commands) fn start(sources: Vec<Source>) -> io::Result<Self> {
         let is_local = |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
-        let recorded = sources.iter().any(is_local).then(recorder::past).flatten();
+        let recorded = sources
+            .iter()
+            .any(is_local)
+            .then(recorder::read_past)
+            .flatten();
         let sources = Sources::start(sources, None)?;
         let mut fleet = Fleet::default();
         let mut hosts = BTreeMap::new();

@@ -130,7 +130,7 @@ impl ComparedMetric {
 impl ComparedSubject {
     /// Returns the figures that a person reads: those that one recording has, and errors only if
     /// there are any.
-    pub(crate) fn told(&self) -> impl Iterator<Item = &ComparedMetric> {
+    pub(crate) fn shown_metrics(&self) -> impl Iterator<Item = &ComparedMetric> {
         let is_error = |value: Option<f64>| value.is_some_and(|errors| errors > 0.0);
         self.metrics
             .iter()
@@ -190,7 +190,7 @@ impl RunComparison {
         let is_told = |metric: &&ComparedMetric| {
             metric.change().is_some() && metric.metric != Metric::PeakTensorBytes
         };
-        let told = subject.told().filter(is_told).map(|metric| {
+        let told = subject.shown_metrics().filter(is_told).map(|metric| {
             let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
             let words = metric.metric.words();
             match metric.change_in_words().as_str() {

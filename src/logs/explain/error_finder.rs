@@ -13,7 +13,7 @@ use super::after_failure::AfterFailure;
 use super::claim::{self, Standing};
 use super::failure_line::{self, FailureSign};
 use super::known_errors::{EarlierLine, ErrorForm, KnownError, TABLE};
-use super::log_line::{is_start, plain};
+use super::log_line::{is_start, without_markup};
 use super::message_finder::{self, LogRank};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
@@ -252,7 +252,7 @@ impl ErrorFinder {
     }
 
     fn read_line(&mut self, raw: &[u8]) {
-        let (line, number) = (plain(raw), self.lines + 1);
+        let (line, number) = (without_markup(raw), self.lines + 1);
         let literals = known_literals(&line);
         if !literals.is_empty() && self.read_known(&line, &literals) {
             return;

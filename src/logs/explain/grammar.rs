@@ -206,12 +206,12 @@ pub(super) fn salvage(text: &str) -> OomMessage {
         ..OomMessage::default()
     };
     let mut cursor = Cursor(text);
-    if cursor.take(ASYNC).is_ok() {
+    if cursor.take_words(ASYNC).is_ok() {
         message.form = MessageForm::Async;
         message.backend = Some("CUDA");
         message.gpu = cursor.number().ok();
     }
-    if cursor.take(RETRIED).is_ok() {
+    if cursor.take_words(RETRIED).is_ok() {
         (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
     }
     while !cursor.0.is_empty() {
@@ -238,7 +238,7 @@ type Parsed<T> = Result<T, ParseStop>;
 struct Cursor<'a>(&'a str);
 
 impl Cursor<'_> {
-    fn take(&mut self, words: &str) -> Parsed<()> {
+    fn take_words(&mut self, words: &str) -> Parsed<()> {
         match self.0.strip_prefix(words) {
             Some(rest) => {
                 self.0 = rest;
@@ -273,7 +273,7 @@ impl Cursor<'_> {
         const MOST_DECIMALS: usize = 6;
         let (mut number, mut scale) = (self.number::<u128>()?, 1);
         if self.0.starts_with('.') {
-            self.take(".")?;
+            self.take_words(".")?;
             let decimals = self.digits()?;
             if decimals.len() > MOST_DECIMALS {
                 return Err(ParseStop::Mismatch);
@@ -308,7 +308,7 @@ impl Cursor<'_> {
         for (place, part) in pattern.split(['{', '}']).enumerate() {
             // Words and the names of figures take turns.
             if place % 2 == 0 {
-                self.take(part)?;
+                self.take_words(part)?;
             } else {
                 self.figure(part, message)?;
             }
@@ -382,7 +382,7 @@ impl Cursor<'_> {
         }
         if self.0.starts_with(RETRIED) {
             (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
-            self.take(RETRIED)?;
+            self.take_words(RETRIED)?;
             self.pattern(RETRIED_FIGURES, &mut message)?;
             return Ok(message);
         }

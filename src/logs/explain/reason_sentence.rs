@@ -4,7 +4,7 @@
 use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
 use super::message::{OomMessage, RoundedAmount};
-use super::shortage::{cache, is_cache_negligible, others, outside, plus};
+use super::shortage::{cache, is_cache_negligible, memory_outside, others, plus};
 use crate::base::units::Bytes;
 use crate::model::Shortage;
 
@@ -172,7 +172,7 @@ fn fragmentation(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<S
 fn outside_pytorch(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
     let figures = SentenceFigures::new(message, breakdown);
     let (requested, free, held) = (figures.requested?, figures.free?, figures.held?);
-    let outside = outside(breakdown);
+    let outside = memory_outside(breakdown);
     Some(format!(
         "{} of the {} that this process holds are outside PyTorch. Without them {} would be free, enough for the {} asked \
          for.",

@@ -185,7 +185,7 @@ impl HostFold {
         self.forget();
         if pass.at >= self.next_look {
             self.next_look = pass.at + LOOK_EVERY;
-            self.findings.look(model, &pass);
+            self.findings.add_pass(model, &pass);
         }
     }
 
@@ -354,7 +354,7 @@ impl HostFold {
         }
         if let Some(latest) = model.latest() {
             let pass = self.pass(latest, &[]);
-            self.findings.look(model, &pass);
+            self.findings.add_pass(model, &pass);
         }
     }
 

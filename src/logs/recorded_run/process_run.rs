@@ -137,7 +137,7 @@ impl ProcessRun {
             at, now, patience, ..
         } = *pass;
         // An incomplete sum would look like a drop, or like a peak.
-        if let Some(memory) = total.memory.ok().filter(|memory| !memory.lower_bound) {
+        if let Some(memory) = total.memory.ok().filter(|memory| !memory.is_lower_bound) {
             let kib = in_kib(memory.bytes.0);
             let (parts, tensors) = MemoryLayer::amounts(model, process, kib, now);
             let since = at.saturating_sub(self.ended);

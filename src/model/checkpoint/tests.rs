@@ -87,8 +87,9 @@ fn life() -> Vec<Snapshot> {
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes(random >> 34));
             let allocated = Bytes((pass << 24) + (random >> 40));
-            process.allocator =
-                Some(example::peek(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into());
+            process.allocator = Some(
+                example::allocator_stats(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into(),
+            );
         }
         lines.push(host.clone());
     }

@@ -160,7 +160,7 @@ impl OpenBlock {
     }
 
     /// Packs all slots, which fill a block, and starts the next block.
-    fn take(&mut self) -> Block {
+    fn take_block(&mut self) -> Block {
         if self.same == BLOCK_BUCKETS {
             let slot = std::mem::take(self).slot;
             return Block::Same { slot, blocks: 1 };
@@ -262,7 +262,7 @@ impl Track {
     }
 
     fn pack(&mut self, kept: u32) {
-        let block = self.open.take();
+        let block = self.open.take_block();
         self.keep(block, kept);
     }
 

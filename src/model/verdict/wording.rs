@@ -49,12 +49,12 @@ impl Verdict {
         let kept = pools.iter().map(|pool| {
             Ok(Total {
                 bytes: pool.memory,
-                lower_bound: false,
+                is_lower_bound: false,
             })
         });
         Total::sum(listed.chain(kept)).unwrap_or(Total {
             bytes: Bytes(0),
-            lower_bound: true,
+            is_lower_bound: true,
         })
     }
 

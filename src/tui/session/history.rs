@@ -121,7 +121,7 @@ impl<'a> HistoryKeeper<'a> {
     }
 
     /// Takes a result. Returns the event for the app, if there is one.
-    pub(super) fn take(&mut self, host: HostKey, result: HistoryResult) -> Option<Event> {
+    pub(super) fn take_result(&mut self, host: HostKey, result: HistoryResult) -> Option<Event> {
         let known = self.hosts.get_mut(&host)?;
         let (state, event) = match result {
             HistoryResult::Read(Ok(past)) => (

@@ -25,7 +25,7 @@ use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{Breakdown, GpuOrProcess, HostModel, Severity, TroubleRank};
-use crate::output::labels::{self, gpu_label, short, word};
+use crate::output::labels::{self, gpu_label, short_amount, word};
 use crate::protocol::snapshot::{Gpu, Trouble};
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
@@ -41,7 +41,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
         let edge = edge(theme, row, is_selected);
         frame::draw_in(buffer, area, edge);
         head(buffer, theme, app, row, area, is_selected);
-        let inside = area.inside();
+        let inside = area.inner();
         match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
             Some(trouble) => {
                 if let Some(mut pen) = Pen::at(buffer, inside, 0) {
@@ -86,7 +86,7 @@ fn edge(theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>, is_selected: bool) 
 /// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as
 /// lost to word wrap.
 pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
-    let inside = tile.inside();
+    let inside = tile.inner();
     trouble.sentence.as_str().len()
         <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
 }
@@ -258,7 +258,7 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
         None => pen.gauge(theme, share, bar, Fill::Allocated, style),
     };
     let figure = if is_read(row) {
-        theme.full(share, style)
+        theme.memory_style(share, style)
     } else {
         style
     };
@@ -361,7 +361,7 @@ fn users(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>) {
         let GpuRow { model, gpu, .. } = row;
         _ = match unaccounted(model, gpu) {
             Some(memory) => pen.rest(
-                format!("{} unaccounted", short(memory)),
+                format!("{} unaccounted", short_amount(memory)),
                 theme.edge(Fill::Other),
             ),
             None if gpu.missing.processes.is_some()

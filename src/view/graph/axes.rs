@@ -134,7 +134,7 @@ impl Level {
     }
 }
 
-pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
+pub(super) fn vertical_line(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
         // A cell with the upper edge of an area has no room for a line.
@@ -149,7 +149,7 @@ pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[M
         .iter()
         .filter_map(|mark| panel.column(mark.at(panel.subject.host)?))
     {
-        upright(buffer, theme.accent(), panel, x);
+        vertical_line(buffer, theme.accent(), panel, x);
     }
 }
 
