@@ -306,16 +306,16 @@ impl App {
                 None
             }
             Event::Tick(elapsed) => {
-                self.data.pass(elapsed, self.options.is_recording);
-                self.notice.pass(elapsed);
-                self.troubles.pass(elapsed);
+                self.data.advance(elapsed, self.options.is_recording);
+                self.notice.advance(elapsed);
+                self.troubles.advance(elapsed);
                 self.update_troubles();
                 self.active_recording
                     .iter_mut()
-                    .for_each(|recording| recording.pass(elapsed));
-                self.click.pass(elapsed);
-                self.typed_number.pass(elapsed);
-                self.last_look.pass(elapsed, self.data.live());
+                    .for_each(|recording| recording.advance(elapsed));
+                self.click.advance(elapsed);
+                self.typed_number.advance(elapsed);
+                self.last_look.advance(elapsed, self.data.live());
                 // Time alone moves no row, except that of a host which does not answer.
                 if self
                     .fleet()
@@ -326,7 +326,7 @@ impl App {
                 }
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
-                return commands(dialog.host, dialog.pass(now));
+                return commands(dialog.host, dialog.due_commands(now));
             }
             Event::Done(text) => {
                 self.notice.set(text.to_string());

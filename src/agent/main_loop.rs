@@ -139,10 +139,10 @@ impl MainLoop {
         Ok(())
     }
 
-    /// With `all`, the sampler also reads values that it otherwise reads seldom.
-    fn begin_pass(&mut self, now: Moment, all: bool) {
+    /// With `reads_slow`, the sampler also reads values that it otherwise reads seldom.
+    fn begin_pass(&mut self, now: Moment, reads_slow: bool) {
         self.schedule.await_driver(now);
-        self.sampler.wake(all);
+        self.sampler.wake(reads_slow);
         // Both figures of a process should be from the same time: its allocator's, and that of the
         // driver.
         self.readers.request_allocators(now);

@@ -358,7 +358,7 @@ impl NvmlReader {
         }
     }
 
-    fn read(&mut self, scan: bool, is_first_stage: bool) {
+    fn read(&mut self, reads_slow: bool, is_first_stage: bool) {
         let mut lost_driver = None;
         let working = self
             .slots
@@ -381,7 +381,7 @@ impl NvmlReader {
                 lists,
                 samples,
                 driver,
-                reads_slow: scan,
+                reads_slow,
                 is_first_stage,
                 detail,
             };
@@ -490,7 +490,7 @@ impl GpuSource for NvmlReader {
     }
 
     fn pass(&mut self, now: Moment, request: PassRequest) -> Readings {
-        let scan = request.all;
+        let reads_slow = request.reads_slow;
         if request.came_back {
             self.came_back(now);
         }
@@ -499,13 +499,13 @@ impl GpuSource for NvmlReader {
             self.start(now);
         }
         if let Some(library) = self.library {
-            if scan || now >= self.count_due {
+            if reads_slow || now >= self.count_due {
                 self.enumerate(library, now);
                 if self.library.is_some() {
                     self.read_versions(library);
                 }
             }
-            self.read(scan, false);
+            self.read(reads_slow, false);
             if self.only.is_everything() {
                 self.fetch_events(library, now);
             }

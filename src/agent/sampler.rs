@@ -84,9 +84,9 @@ impl Sampler {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a pass now. With `all`, it also reads the values that are otherwise read seldom.
-    pub(super) fn wake(&mut self, all: bool) {
-        self.request().all |= all;
+    /// Starts a pass now. With `reads_slow`, it also reads values that it otherwise reads seldom.
+    pub(super) fn wake(&mut self, reads_slow: bool) {
+        self.request().reads_slow |= reads_slow;
         // If a request already waits, its pass serves this request too.
         self.worker.send(());
     }

@@ -198,7 +198,7 @@ impl HostModel {
         }
     }
 
-    pub(crate) fn pass(&mut self, time: ViewerTime) {
+    pub(crate) fn advance(&mut self, time: ViewerTime) {
         self.silence += time;
     }
 
@@ -298,7 +298,7 @@ impl HostModel {
     /// the growth of that part.
     pub(crate) fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
-            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
+            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::without_parts),
             GpuOrProcess::Process(id) => {
                 self.leaks
                     .growth(*id, self.history.process(*id), self.now())

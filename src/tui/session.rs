@@ -391,7 +391,7 @@ impl<'a> Session<'a> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.history
-            .pass(self.app.live_fleet(), &self.sources, self.now);
+            .start_due(self.app.live_fleet(), &self.sources, self.now);
         self.update(Event::Tick(ViewerTime::new(self.now - before)))
     }
 

@@ -69,7 +69,7 @@ impl TroubleLog {
         }
     }
 
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         self.named_for += elapsed;
     }
 

@@ -423,7 +423,7 @@ impl EndDialog {
 
     /// Returns the commands that are due: SIGTERM to all targets that have not ended in time after
     /// SIGINT.
-    pub(in crate::app) fn pass(&mut self, now: Moment) -> Vec<Command> {
+    pub(in crate::app) fn due_commands(&mut self, now: Moment) -> Vec<Command> {
         if self.next_step().is_none_or(|at| now < at) {
             return Vec::new();
         }

@@ -29,7 +29,7 @@ const DOUBLE_CLICK: Duration = Duration::from_millis(400);
 pub(in crate::app) struct LatestClick(Option<(u16, u16, ViewerTime)>);
 
 impl LatestClick {
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         if let Some((.., since)) = &mut self.0 {
             *since += elapsed;
         }

@@ -422,7 +422,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), lines).unwrap();
-        let run = fold(&RunRange::whole(file.path())).unwrap();
+        let run = fold(&RunRange::whole_recording(file.path())).unwrap();
         let process = run.hosts[0].processes.values().next().unwrap();
         let amounts = [process.memory.lowest, process.memory.peak]
             .map(|amount| amount.map(|(_, bytes)| bytes));

@@ -175,7 +175,7 @@ fn a_host_that_restarts_loses_only_its_own_history() {
 #[test]
 fn a_silent_host_is_overdue_and_the_other_is_not() {
     let mut fleet = twins();
-    fleet.pass(ViewerTime::new(Duration::from_mins(1)));
+    fleet.advance(ViewerTime::new(Duration::from_mins(1)));
     fleet.apply(B, full(65_000, "first")).unwrap();
     let silence = |host| fleet.host(host).unwrap().silence();
     assert_eq!(
@@ -291,9 +291,9 @@ proptest! {
             }
             if choice == 0 {
                 let second = ViewerTime::new(Duration::from_secs(1));
-                together.pass(second);
+                together.advance(second);
                 for fleet in &mut alone {
-                    fleet.pass(second);
+                    fleet.advance(second);
                 }
             }
         }

@@ -129,7 +129,7 @@ pub struct MemoryGrowth<'a> {
 
 impl<'a> MemoryGrowth<'a> {
     /// The growth of a series without parts.
-    pub fn whole(detector: &'a LeakDetector) -> Self {
+    pub fn without_parts(detector: &'a LeakDetector) -> Self {
         Self {
             detector,
             part: None,
@@ -145,7 +145,7 @@ impl<'a> MemoryGrowth<'a> {
     ) -> Self {
         let mut growth = Self {
             part: is_part.then_some(MemoryPart::Allocated),
-            ..Self::whole(detector)
+            ..Self::without_parts(detector)
         };
         if let Some(((memory, allocator), evidence)) = series.zip(detector.evidence()) {
             growth.part = growth

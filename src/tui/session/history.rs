@@ -68,7 +68,7 @@ impl<'a> HistoryKeeper<'a> {
     }
 
     /// Starts to read the past of each new host, and to write the history of each host that is due.
-    pub(super) fn pass(&mut self, fleet: &Fleet, sources: &Sources, now: Instant) {
+    pub(super) fn start_due(&mut self, fleet: &Fleet, sources: &Sources, now: Instant) {
         let Some(files) = self.files else { return };
         for (host, model) in fleet.hosts() {
             match self.hosts.get_mut(&host) {

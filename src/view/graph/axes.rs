@@ -190,8 +190,8 @@ fn is_background(symbol: &str) -> bool {
     symbol.chars().all(is_background)
 }
 
-pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
-    match what {
+pub(super) fn glyph(theme: Theme, event: HistoryEventKind) -> (char, Style) {
+    match event {
         HistoryEventKind::Began => ('▲', theme.text()),
         HistoryEventKind::Ended(_) => ('▼', theme.dim()),
         HistoryEventKind::Signalled(_) => ('✕', theme.accent()),
