@@ -14,7 +14,7 @@ pub(crate) struct Area {
 
 impl Area {
     /// The area in a frame: without the edges, and without a blank column beside each.
-    pub(crate) fn inside(self) -> Self {
+    pub(crate) fn inner(self) -> Self {
         Self {
             x: self.x + 2,
             y: self.y + 1,
@@ -260,9 +260,9 @@ pub(crate) struct ScreenShape {
     /// Whether one of the latest news is serious, and so has a row on a small screen too.
     pub is_serious: bool,
     /// Whether the host line is shown.
-    pub host: bool,
+    pub has_host_line: bool,
     /// Whether there is a timeline.
-    pub timeline: bool,
+    pub has_timeline: bool,
 }
 
 /// The number of rows of each area, frames included.
@@ -312,7 +312,7 @@ impl ScreenShape {
         let news = take(rows.news);
         let timeline = take(rows.timeline);
         let footer = take(1);
-        let inside = |area: Area| if has_frames { area.inside() } else { area };
+        let inside = |area: Area| if has_frames { area.inner() } else { area };
         let below = Area { height: 0, ..graph };
         let gpus = if tiles.is_some() { gpus } else { inside(gpus) };
         let waiting_rows = rows.waiting.min(gpus.height);
@@ -337,7 +337,7 @@ impl ScreenShape {
                 Area {
                     y: graph.y,
                     height: graph.height.saturating_sub(1),
-                    ..graph.inside()
+                    ..graph.inner()
                 }
             } else {
                 graph
@@ -357,7 +357,7 @@ impl ScreenShape {
 
     /// The rows between the host line above and the timeline and footer below.
     fn between(self) -> u16 {
-        self.height - 1 - u16::from(self.host) - u16::from(self.timeline)
+        self.height - 1 - u16::from(self.has_host_line) - u16::from(self.has_timeline)
     }
 
     /// Divides the height of the screen.
@@ -381,14 +381,14 @@ impl ScreenShape {
         // The frame around the list of processes takes two rows.
         let graph = self.graph_rows(if has_frames { rest - 2 } else { rest });
         LayoutRows {
-            host: u16::from(self.host),
+            host: u16::from(self.has_host_line),
             gpus,
             waiting,
             tiles,
             processes: rest - graph,
             graph,
             news,
-            timeline: u16::from(self.timeline),
+            timeline: u16::from(self.has_timeline),
         }
     }
 
@@ -480,8 +480,8 @@ mod tests {
             processes: 30,
             news: 0,
             is_serious: false,
-            host: true,
-            timeline: false,
+            has_host_line: true,
+            has_timeline: false,
         }
     }
 
@@ -617,8 +617,8 @@ mod tests {
                             processes,
                             news,
                             is_serious,
-                            host,
-                            timeline,
+                            has_host_line: host,
+                            has_timeline: timeline,
                         }
                         .divide()
                         .unwrap();

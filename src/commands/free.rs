@@ -360,7 +360,7 @@ impl FreeGpuSearch<'_> {
             let within = self
                 .inherited
                 .as_ref()
-                .map_or_else(String::new, InheritedGpus::within);
+                .map_or_else(String::new, InheritedGpus::sentence_start);
             format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
         } else if wanted == 1 {
             "no GPU is free".to_owned()
@@ -477,7 +477,10 @@ impl FreeGpuSearch<'_> {
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
             if !used.is_empty() {
                 let amount = match Total::sum_bytes(used.iter().copied()) {
-                    Ok(Total { bytes, lower_bound }) => {
+                    Ok(Total {
+                        bytes,
+                        is_lower_bound: lower_bound,
+                    }) => {
                         format!(" with {bytes}{}", if lower_bound { " or more" } else { "" })
                     }
                     Err(_) => String::new(),

@@ -58,7 +58,7 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, line: &PageLine, place: Area) {
     let room = usize::from(place.width).saturating_sub(2 + LABEL + 1 + 1);
     match line {
         PageLine::Head(text) => {
-            pen.band(theme);
+            pen.style_as_heading(theme);
             pen.put(text, theme.head());
         }
         PageLine::Bar(breakdown) => {

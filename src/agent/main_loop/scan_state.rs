@@ -33,7 +33,7 @@ pub(super) struct ScanState {
 
 impl ScanState {
     pub(super) fn spawn(is_demo: bool, events: &Sender<AgentEvent>) -> io::Result<Self> {
-        let devices = (!is_demo).then(DeviceFiles::of_host);
+        let devices = (!is_demo).then(DeviceFiles::from_environment);
         Ok(Self {
             requests: scan::spawn(devices, events.clone())?,
             result: None,

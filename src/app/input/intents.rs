@@ -91,7 +91,7 @@ impl App {
             Intent::Shift(by) => self.shift(by),
             Intent::SaveScreen => return Some(Effect::SaveScreen),
             Intent::SaveSettings => return Some(Effect::SaveSettings),
-            Intent::Mine => self.processes.view.mine = !self.processes.view.mine,
+            Intent::Mine => self.processes.view.only_mine = !self.processes.view.only_mine,
             Intent::HostLine => self.toggle_host_line(),
             Intent::Pause if self.data.paused().is_some() => self.data.resume(),
             Intent::Pause => self.data.pause(),
@@ -124,7 +124,7 @@ impl App {
     fn widen_end_dialog(&mut self) -> Option<Effect> {
         let dialog = self.modes.end_dialog_mut()?;
         let snapshot = self.data.shown().host(dialog.host)?.latest()?;
-        commands(dialog.host, dialog.widen(snapshot))
+        commands(dialog.host, dialog.toggle_whole_job(snapshot))
     }
 
     /// Sets a mark, or names the latest one.
@@ -150,8 +150,8 @@ impl App {
 
     fn toggle_suspects(&mut self) {
         self.focus = List::Processes;
-        if self.processes.view.suspects {
-            self.processes.view.suspects = false;
+        if self.processes.view.only_suspects {
+            self.processes.view.only_suspects = false;
         } else {
             self.show_suspects();
         }
@@ -159,7 +159,7 @@ impl App {
 
     /// Shows the suspects of all GPUs: one on another GPU would be missed.
     fn show_suspects(&mut self) {
-        self.processes.view.suspects = true;
+        self.processes.view.only_suspects = true;
         self.processes.view.gpu = None;
     }
 

@@ -113,7 +113,7 @@ pub(in crate::app) fn rows(
 ) -> Vec<Row> {
     let filter = Filter {
         gpu: view.gpu.as_ref(),
-        ..Filter::new(filter, view.mine, fleet.has_many())
+        ..Filter::new(filter, view.only_mine, fleet.has_many())
     };
     let sorted = order.settle(sort, sortable(fleet, view, sort, &filter));
     let mut rows = in_groups(fleet, view, sorted, &filter);
@@ -133,7 +133,7 @@ pub(in crate::app) fn rows(
             .for_each(|row| row.gpu = Some(gpu.clone()));
     }
     count_once(fleet, &mut rows);
-    if view.suspects {
+    if view.only_suspects {
         let before = rows.len();
         rows.extend(
             fleet
@@ -161,7 +161,7 @@ fn sortable<'a>(
             continue;
         };
         let processes = snapshot.processes.iter();
-        let only_suspects = view.suspects;
+        let only_suspects = view.only_suspects;
         let lines = processes.map(|process| {
             let line = ProcessLine::new(fleet.name(host), model, snapshot, process);
             ProcessLine {
@@ -170,7 +170,7 @@ fn sortable<'a>(
             }
         });
         let listed = lines.filter(|line| {
-            if view.suspects {
+            if view.only_suspects {
                 is_suspect(model, line.process.id)
             } else {
                 line.process_total.is_some()
@@ -207,7 +207,7 @@ fn in_groups(
             .map(|process| Row::of_process(process, 0))
             .collect(),
         Grouping::Tree => trees(fleet, &sorted),
-        Grouping::Gpu => by_gpu(fleet, &sorted, filter, view.suspects),
+        Grouping::Gpu => by_gpu(fleet, &sorted, filter, view.only_suspects),
         Grouping::Job => grouped(sorted, |process| {
             let job = fleet.host(process.host)?.job(process.process)?;
             Some((job.name.clone(), GroupKind::Job(job.key.clone())))

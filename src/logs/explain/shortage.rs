@@ -154,7 +154,7 @@ impl FailedRequest<'_> {
         let fragmentation = self
             .fragmentation
             .or(is_cache_large.then_some(Shortage::Fragmentation));
-        let (others, outside) = (others(breakdown), outside(breakdown));
+        let (others, outside) = (others(breakdown), memory_outside(breakdown));
         let is_someone_else =
             full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
         let someone_else = is_someone_else.then_some(Shortage::SomeoneElse);
@@ -208,7 +208,7 @@ pub(super) fn is_cache_negligible(breakdown: &MessageBreakdown, total: Bytes) ->
 
 /// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other
 /// memory.
-pub(super) fn outside(breakdown: &MessageBreakdown) -> Bytes {
+pub(super) fn memory_outside(breakdown: &MessageBreakdown) -> Bytes {
     breakdown.not_pytorch.map_or(Bytes(0), RoundedAmount::bytes)
 }
 
