@@ -75,7 +75,7 @@ trait GpuSource {
 #[derive(Debug, Default)]
 struct PassRequest {
     /// Whether to read also the values that are otherwise read seldom.
-    all: bool,
+    reads_slow: bool,
     /// Whether a hung call has returned, so that it can be made again.
     came_back: bool,
     /// The GPU whose detail to read, in this and later passes.

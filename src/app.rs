@@ -212,7 +212,7 @@ impl App {
             self.gpus.view
         };
         let unread = unread_stats::sentences(self.fleet());
-        let reason = if self.processes.view.suspects {
+        let reason = if self.processes.view.only_suspects {
             Layout::WITH_REASON
         } else {
             0
@@ -235,11 +235,11 @@ impl App {
                 .max(reason)
                 .saturating_add(unread_stats::rows_below(self.fleet(), width)),
             is_serious: news::is_serious(self.fleet()),
-            host: self.shows_host(),
-            timeline: self.replay.is_some(),
+            has_host_line: self.shows_host(),
+            has_timeline: self.replay.is_some(),
         }
         .divide()?;
-        if self.processes.view.suspects {
+        if self.processes.view.only_suspects {
             return Some(layout.with_reason());
         }
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
@@ -309,16 +309,16 @@ impl App {
                 None
             }
             Event::Tick(elapsed) => {
-                self.data.pass(elapsed, self.options.is_recording);
-                self.notice.pass(elapsed);
-                self.troubles.pass(elapsed);
+                self.data.advance(elapsed, self.options.is_recording);
+                self.notice.advance(elapsed);
+                self.troubles.advance(elapsed);
                 self.update_troubles();
                 self.active_recording
                     .iter_mut()
-                    .for_each(|recording| recording.pass(elapsed));
-                self.click.pass(elapsed);
-                self.typed_number.pass(elapsed);
-                self.last_look.pass(elapsed, self.data.live());
+                    .for_each(|recording| recording.advance(elapsed));
+                self.click.advance(elapsed);
+                self.typed_number.advance(elapsed);
+                self.last_look.advance(elapsed, self.data.live());
                 // Time alone moves no row, except that of a host which does not answer.
                 if self
                     .fleet()
@@ -329,13 +329,13 @@ impl App {
                 }
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
-                return commands(dialog.host, dialog.pass(now));
+                return commands(dialog.host, dialog.due_commands(now));
             }
             Event::Done(text) => {
                 self.notice.set(text.to_string());
                 None
             }
-            Event::Said(host, said) => self.hear(host, said),
+            Event::Said(host, said) => self.note_error_line(host, said),
             Event::Host(host, label) => {
                 self.data.live_mut().set_label(host, label);
                 None
@@ -442,7 +442,7 @@ impl App {
                 .first()
                 .map_or_else(Vec::new, |process| end_dialog::job(model, *process));
             dialog.add_to_job(&job, model, snapshot);
-            dialog.see(snapshot);
+            dialog.update(snapshot);
         }
         if effect.is_some() {
             // The next line raises the same alerts, and comes soon.

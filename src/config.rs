@@ -97,7 +97,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         notices: [
             config.unknown.clone(),
             config.unreadable.clone(),
-            Interval(agent.interval).doubt(),
+            Interval(agent.interval).interval_warning(),
         ]
         .into_iter()
         .flatten()
@@ -262,7 +262,13 @@ impl Config {
 /// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that
 /// name the line.
 fn parse(text: &str, path: &Path) -> Result<Config, String> {
-    let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let line = |offset: usize| {
+        1 + text
+            .bytes()
+            .take(offset)
+            .filter(|byte| *byte == b'\n')
+            .count()
+    };
     let place = |span: Range<usize>| format!("{}:{}", path.display(), line(span.start));
     let table = DeTable::parse(text).map_err(|error| {
         format!(

@@ -8,6 +8,7 @@ pub(crate) mod action;
 pub(crate) mod folders;
 pub(crate) mod history;
 pub(crate) mod private_folder;
+pub(crate) mod probe_files;
 pub(crate) mod process_start;
 pub(crate) mod recorder_note;
 pub(crate) mod settings_text;

@@ -57,7 +57,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::Analyze(args)) => logs::analyze::run(args),
         Some(Subcommand::Attach(args)) => commands::attach::run(args),
         Some(Subcommand::Clip(args)) => with_launchers(|| logs::clip::run(args)),
-        Some(Subcommand::DemoProcess { role }) => agent::demo::be(role),
+        Some(Subcommand::DemoProcess { role }) => agent::demo::run_role(role),
         Some(Subcommand::Diff(args)) => with_launchers(|| logs::diff::run(args)),
         Some(Subcommand::Doctor(args)) if args.secrets => commands::doctor::list_secrets(),
         Some(Subcommand::Doctor(args)) => {
@@ -123,7 +123,7 @@ fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::
 
 /// Prints a sentence about an interval that may not be what the user means.
 fn doubt(interval: Duration) {
-    if let Some(sentence) = Interval(interval).doubt() {
+    if let Some(sentence) = Interval(interval).interval_warning() {
         output::print_error(&sentence.into());
     }
 }

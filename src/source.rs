@@ -273,7 +273,7 @@ impl Sources {
             .filter_map(|(_, connection)| connection.close())
             .collect();
         for (_, connection) in &mut self.list {
-            connection.closed().await;
+            connection.wait_until_closed().await;
         }
         self.let_end(processes);
     }

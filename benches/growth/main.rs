@@ -147,7 +147,7 @@ fn run(options: &Options) -> Tallies {
                     let tensors = sampling.read_log(&case, &case.tensors, &mut random.clone());
                     for judge in &options.judges {
                         let outcome =
-                            Outcome::of(*judge, &case, &samples, &tensors, options.interval);
+                            Outcome::measure(*judge, &case, &samples, &tensors, options.interval);
                         if options.list {
                             println!("{shape:?} {life:?} {seed} {}", outcome.line(&case));
                         }

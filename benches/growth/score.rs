@@ -41,7 +41,7 @@ pub(crate) struct Judgement {
 
 impl Judgement {
     /// The verdict with the forecast of the detector that gave it.
-    fn of(verdict: LeakVerdict, detector: &LeakDetector) -> Self {
+    fn new(verdict: LeakVerdict, detector: &LeakDetector) -> Self {
         let forecast = detector.evidence().and_then(|evidence| evidence.forecast);
         let seconds = |time: Duration| time.as_secs_f64();
         Self {
@@ -186,7 +186,7 @@ fn judge_samples(
                 growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
                 record(
                     *at as f64 / 1000.0,
-                    Judgement::of(growth.verdict(), &growth),
+                    Judgement::new(growth.verdict(), &growth),
                 );
             }
         }
@@ -199,7 +199,7 @@ fn judge_samples(
                 let growing = growth.growth();
                 record(
                     *at as f64 / 1000.0,
-                    Judgement::of(growing.verdict(), growing.detector),
+                    Judgement::new(growing.verdict(), growing.detector),
                 );
             }
         }
@@ -211,7 +211,7 @@ fn judge_samples(
 
 impl Outcome {
     /// `tensors` are read at the same times as `samples`.
-    pub(crate) fn of(
+    pub(crate) fn measure(
         judge: Judge,
         case: &Case,
         samples: &[Sample],

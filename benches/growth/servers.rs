@@ -56,7 +56,7 @@ pub(crate) fn run(first: u64, count: u64, interval: f64, list: bool) {
             add_leak(&mut case, rate, &mut Random::seeded(seed ^ rate));
         }
         let samples = Sampling::every(interval).read(&case, &mut Random::seeded(seed ^ 0x77));
-        let outcome = Outcome::of(Judge::Gputop, &case, &samples, &[], interval);
+        let outcome = Outcome::measure(Judge::Gputop, &case, &samples, &[], interval);
         if list {
             println!("server {kind} {seed} {rate:?} {}", outcome.line(&case));
         }

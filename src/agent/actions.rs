@@ -397,7 +397,7 @@ impl ProtectedPids {
         let mut next = viewer;
         // Parents that change while they are read could form a circle.
         while next != 0 && ancestors.insert(next) {
-            next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
+            next = stat::read_process(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self {
             ourselves: [agent, viewer],

@@ -109,7 +109,7 @@ impl AttachTarget {
         }
         check_owner(pid)?;
         check_namespaces(pid)?;
-        let interpreter = Interpreter::of(pid)?;
+        let interpreter = Interpreter::open(pid)?;
         match stat.state {
             State::Stopped => return Err(AttachRefusal::Stopped(pid)),
             State::Traced => return Err(AttachRefusal::Traced(pid)),
@@ -122,7 +122,7 @@ impl AttachTarget {
         }
         let environ =
             read_cut(&format!("/proc/{pid}/environ")).map_err(|error| unreadable(pid, &error))?;
-        match ProbeSetup::of(&environ) {
+        match ProbeSetup::parse(&environ) {
             ProbeSetup::TurnedOff => return Err(AttachRefusal::TurnedOff(pid)),
             ProbeSetup::OnPath => {
                 let line = read_cut(&format!("/proc/{pid}/cmdline"))
@@ -322,7 +322,7 @@ fn check_namespaces(pid: u32) -> Result<(), AttachRefusal> {
 
 impl Interpreter {
     /// Opens the program of a process. Refuses it unless it is called like a Python interpreter.
-    fn of(pid: u32) -> Result<Self, AttachRefusal> {
+    fn open(pid: u32) -> Result<Self, AttachRefusal> {
         let unreadable = |error: Errno| unreadable(pid, &error.into());
         let link = format!("/proc/{pid}/exe");
         let file = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

@@ -12,7 +12,7 @@ mod scene;
 use std::time::Duration;
 
 use self::processes::{Actors, DemoRole};
-pub use self::processes::{ROLE_VARIABLE, be};
+pub use self::processes::{ROLE_VARIABLE, run_role};
 use super::{
     GpuReadings, GpuSource, NvmlProcess, PassRequest, Readings, clock, exit_now, print_error,
 };
@@ -67,7 +67,7 @@ impl GpuSource for Machine {
         };
         let detailed = |gpu: GpuReadings| {
             if request.detail.as_ref() == Some(&gpu.uuid) {
-                board::detailed(gpu)
+                board::with_detail(gpu)
             } else {
                 gpu
             }

@@ -24,14 +24,14 @@ pub struct Diagnostics {
     /// The software that runs this container; `None` outside of a known container.
     pub container: Option<&'static str>,
     /// Whether gputop runs in the initial PID namespace, where NVML and `/proc` use the same PIDs.
-    pub initial_pid_namespace: bool,
+    pub is_initial_pid_namespace: bool,
     /// The mount option that hides other users' processes. `None` when `/proc` shows them.
     pub hidepid: Option<Text>,
     /// Yama's rule for reading the memory of other processes: 0 allows those of the same user.
     /// `None` without Yama.
     pub ptrace_scope: Option<u8>,
     /// Whether Linux has pidfds (5.3 or later), which are needed to end a process safely.
-    pub pidfd: bool,
+    pub has_pidfd: bool,
 }
 
 impl Diagnostics {
@@ -46,12 +46,12 @@ impl Diagnostics {
                 .find_map(|file| version_of(file)),
             devices: devices(),
             container: container(),
-            initial_pid_namespace: is_initial_pid_namespace(),
+            is_initial_pid_namespace: is_initial_pid_namespace(),
             hidepid: read_cut("/proc/self/mounts")
                 .ok()
                 .and_then(|mounts| hidepid(&String::from_utf8_lossy(&mounts))),
             ptrace_scope: ptrace_scope(),
-            pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
+            has_pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
         }
     }
 }

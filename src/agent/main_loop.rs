@@ -49,7 +49,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     let is_demo = options.demo != SimulatedMachine::None;
     let (events, received) = mpsc::channel();
     let now = clock::now();
-    let mut main_loop = MainLoop::new(options, &events, now)?;
+    let mut main_loop = MainLoop::new(options, is_demo, &events, now)?;
     let targets = main_loop.targets.clone();
     let writer = main_loop.writer.clone();
     let replies = Arc::new(move |reply| writer.reply(reply));
@@ -76,14 +76,19 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
 }
 
 impl MainLoop {
-    fn new(options: &AgentOptions, events: &Sender<AgentEvent>, now: Moment) -> io::Result<Self> {
+    fn new(
+        options: &AgentOptions,
+        is_demo: bool,
+        events: &Sender<AgentEvent>,
+        now: Moment,
+    ) -> io::Result<Self> {
         let readings = sampler::nothing_yet(now);
         Ok(Self {
             schedule: PassSchedule::new(options.interval, now),
             sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
             readings,
-            readers: PassReaders::new(options, events),
-            scans: ScanState::spawn(options, events)?,
+            readers: PassReaders::new(options.detail, is_demo, events),
+            scans: ScanState::spawn(is_demo, events)?,
             targets: CommandTargets::default(),
             writer: LineWriter::spawn(events.clone())?,
         })
@@ -134,10 +139,10 @@ impl MainLoop {
         Ok(())
     }
 
-    /// With `all`, the sampler also reads values that it otherwise reads seldom.
-    fn begin_pass(&mut self, now: Moment, all: bool) {
+    /// With `reads_slow`, the sampler also reads values that it otherwise reads seldom.
+    fn begin_pass(&mut self, now: Moment, reads_slow: bool) {
         self.schedule.await_driver(now);
-        self.sampler.wake(all);
+        self.sampler.wake(reads_slow);
         // Both figures of a process should be from the same time: its allocator's, and that of the
         // driver.
         self.readers.request_allocators(now);

@@ -331,7 +331,7 @@ impl NvmlReader {
         self.inherited()
             .handles
             .insert(raw::handle_of(&device), uuid.clone());
-        let at = self
+        let place = self
             .slots
             .iter()
             .position(|slot| slot.is(&uuid))
@@ -345,7 +345,7 @@ impl NvmlReader {
                 });
                 self.slots.len() - 1
             });
-        let slot = &mut self.slots[at];
+        let slot = &mut self.slots[place];
         slot.set_index(index);
         if slot.gpu.is_none() {
             let mut gpu = NvmlGpu::new(device, uuid, index, None, &self.watch, &self.only);
@@ -358,7 +358,7 @@ impl NvmlReader {
         }
     }
 
-    fn read(&mut self, scan: bool, is_first_stage: bool) {
+    fn read(&mut self, reads_slow: bool, is_first_stage: bool) {
         let mut lost_driver = None;
         let working = self
             .slots
@@ -381,7 +381,7 @@ impl NvmlReader {
                 lists,
                 samples,
                 driver,
-                scan,
+                reads_slow,
                 is_first_stage,
                 detail,
             };
@@ -490,7 +490,7 @@ impl GpuSource for NvmlReader {
     }
 
     fn pass(&mut self, now: Moment, request: PassRequest) -> Readings {
-        let scan = request.all;
+        let reads_slow = request.reads_slow;
         if request.came_back {
             self.came_back(now);
         }
@@ -499,13 +499,13 @@ impl GpuSource for NvmlReader {
             self.start(now);
         }
         if let Some(library) = self.library {
-            if scan || now >= self.count_due {
+            if reads_slow || now >= self.count_due {
                 self.enumerate(library, now);
                 if self.library.is_some() {
                     self.read_versions(library);
                 }
             }
-            self.read(scan, false);
+            self.read(reads_slow, false);
             if self.only.is_everything() {
                 self.fetch_events(library, now);
             }
@@ -517,8 +517,8 @@ impl GpuSource for NvmlReader {
     /// after the pass.
     fn retry(&mut self, now: Moment) {
         let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
-        while let Some(at) = self.avoided.iter().position(is_due) {
-            self.avoided.swap_remove(at);
+        while let Some(place) = self.avoided.iter().position(is_due) {
+            self.avoided.swap_remove(place);
             (self.start_due, self.events_due) = (now, now);
             if self.library.is_none() {
                 self.start(now);

@@ -325,7 +325,7 @@ impl Processes {
                 shown.process.facts_mut().argv_delay = Some(ArgvDelay::Hung);
             }
         }
-        let stuck = slow_files.processes.stuck(HUNG_AFTER, now);
+        let stuck = slow_files.processes.delayed_keys(HUNG_AFTER, now);
         for shown in shown
             .values_mut()
             .filter(|shown| shown.process.facts.argv == Err(Missing::NotYet))

@@ -84,9 +84,9 @@ impl Sampler {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a pass now. With `all`, it also reads the values that are otherwise read seldom.
-    pub(super) fn wake(&mut self, all: bool) {
-        self.request().all |= all;
+    /// Starts a pass now. With `reads_slow`, it also reads values that it otherwise reads seldom.
+    pub(super) fn wake(&mut self, reads_slow: bool) {
+        self.request().reads_slow |= reads_slow;
         // If a request already waits, its pass serves this request too.
         self.worker.send(());
     }
@@ -141,8 +141,8 @@ impl Sampler {
                 && (call.subject != CallSubject::Driver || hung.call == call)
         });
         let was_hung =
-            before.is_some_and(|at| self.unresponsive[at].0.trouble.cause == Cause::Hung);
-        let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
+            before.is_some_and(|place| self.unresponsive[place].0.trouble.cause == Cause::Hung);
+        let (since, delay) = match before.map(|place| self.unresponsive.swap_remove(place)) {
             Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
             None => (called, RETRY_DELAY[0]),
         };

@@ -14,7 +14,7 @@ pub(crate) struct Area {
 
 impl Area {
     /// The area in a frame: without the edges, and without a blank column beside each.
-    pub(crate) fn inside(self) -> Self {
+    pub(crate) fn inner(self) -> Self {
         Self {
             x: self.x + 2,
             y: self.y + 1,
@@ -134,10 +134,10 @@ impl TileGrid {
     }
 
     /// The area of a tile. The tiles of a row share its width.
-    pub(crate) fn tile(&self, at: usize) -> Area {
+    pub(crate) fn tile(&self, gpu: usize) -> Area {
         let (row, column) = (
-            at / usize::from(self.columns),
-            at % usize::from(self.columns),
+            gpu / usize::from(self.columns),
+            gpu % usize::from(self.columns),
         );
         let (row, column) = (
             u16::try_from(row).unwrap_or(u16::MAX),
@@ -267,9 +267,24 @@ pub(crate) struct ScreenShape {
     /// Whether one of the latest news is serious, and so has a row on a small screen too.
     pub is_serious: bool,
     /// Whether the host line is shown.
-    pub host: bool,
+    pub has_host_line: bool,
     /// Whether there is a timeline.
-    pub timeline: bool,
+    pub has_timeline: bool,
+}
+
+/// The number of rows of each area, frames included.
+struct LayoutRows {
+    host: u16,
+    /// The rows of the GPUs and of the waiting hosts below them.
+    gpus: u16,
+    waiting: u16,
+    /// The number of tiles beside each other and below each other, and the height of each; `None`
+    /// for a list.
+    tiles: Option<(u16, u16, u16)>,
+    processes: u16,
+    graph: u16,
+    news: u16,
+    timeline: u16,
 }
 
 impl ScreenShape {
@@ -280,6 +295,7 @@ impl ScreenShape {
             return None;
         }
         let has_frames = width >= FRAMED.0 && height >= FRAMED.1;
+        let rows = self.rows(has_frames);
         let mut top = 0;
         let mut take = |height: u16| {
             let area = Area {
@@ -291,44 +307,23 @@ impl ScreenShape {
             top += height;
             area
         };
-        let host_rows = u16::from(self.host);
-        let timeline_rows = u16::from(self.timeline);
-        let between = height - 1 - host_rows - timeline_rows;
-        let news_lines = self.news_lines();
-        let news_rows = if has_frames && news_lines > 0 {
-            news_lines + 2
-        } else {
-            news_lines
-        };
-        let lists = between - news_rows;
-        let waiting_rows = self.waiting_rows(lists);
-        let for_gpus = lists - waiting_rows;
-        let shape = self.tiles(for_gpus);
-        let gpu_rows = shape.map_or_else(
-            || self.gpu_rows(for_gpus, has_frames),
-            |(_, rows, height)| rows * height,
-        );
-        let gpu_rows = gpu_rows + waiting_rows;
-        let rest = lists - gpu_rows;
-        // The frame around the list of processes takes two rows.
-        let graph_rows = self.graph_rows(if has_frames { rest - 2 } else { rest });
-        let host = take(host_rows);
-        let gpus = take(gpu_rows);
-        let tiles = shape.map(|(columns, _, height)| TileGrid {
+        let host = take(rows.host);
+        let gpus = take(rows.gpus);
+        let tiles = rows.tiles.map(|(columns, _, height)| TileGrid {
             area: gpus,
             columns,
             height,
         });
-        let processes = take(rest - graph_rows);
-        let graph = take(graph_rows);
-        let news = take(news_rows);
-        let timeline = take(timeline_rows);
+        let processes = take(rows.processes);
+        let graph = take(rows.graph);
+        let news = take(rows.news);
+        let timeline = take(rows.timeline);
         let footer = take(1);
-        let inside = |area: Area| if has_frames { area.inside() } else { area };
+        let inside = |area: Area| if has_frames { area.inner() } else { area };
         // The first column marks whose each row is.
         let list = |area: Area| {
             if has_frames {
-                area.inside()
+                area.inner()
             } else {
                 Area {
                     x: 1,
@@ -339,7 +334,7 @@ impl ScreenShape {
         };
         let below = Area { height: 0, ..graph };
         let gpus = if tiles.is_some() { gpus } else { list(gpus) };
-        let waiting_rows = waiting_rows.min(gpus.height);
+        let waiting_rows = rows.waiting.min(gpus.height);
         let gpus = Area {
             height: gpus.height - waiting_rows,
             ..gpus
@@ -361,22 +356,59 @@ impl ScreenShape {
                 Area {
                     y: graph.y,
                     height: graph.height.saturating_sub(1),
-                    ..graph.inside()
+                    ..graph.inner()
                 }
             } else {
                 graph
             },
-            news: if news_rows > 0 { inside(news) } else { news },
+            news: if rows.news > 0 { inside(news) } else { news },
             timeline,
             footer,
             body: Area {
                 x: 0,
-                y: host_rows,
+                y: rows.host,
                 width,
-                height: between,
+                height: self.between(),
             },
             has_frames,
         })
+    }
+
+    /// The rows between the host line above and the timeline and footer below.
+    fn between(self) -> u16 {
+        self.height - 1 - u16::from(self.has_host_line) - u16::from(self.has_timeline)
+    }
+
+    /// Divides the height of the screen.
+    fn rows(self, has_frames: bool) -> LayoutRows {
+        let news_lines = self.news_lines();
+        let news = if has_frames && news_lines > 0 {
+            news_lines + 2
+        } else {
+            news_lines
+        };
+        let lists = self.between() - news;
+        let waiting = self.waiting_rows(lists);
+        let for_gpus = lists - waiting;
+        let tiles = self.tiles(for_gpus);
+        let gpu_rows = tiles.map_or_else(
+            || self.gpu_rows(for_gpus, has_frames),
+            |(_, rows, height)| rows * height,
+        );
+        let gpus = gpu_rows + waiting;
+        let rest = lists - gpus;
+        // The frame around the list of processes takes two rows.
+        let graph = self.graph_rows(if has_frames { rest - 2 } else { rest });
+        LayoutRows {
+            host: u16::from(self.has_host_line),
+            gpus,
+            waiting,
+            tiles,
+            processes: rest - graph,
+            graph,
+            news,
+            timeline: u16::from(self.has_timeline),
+        }
     }
 
     /// The number of tiles beside each other and below each other, and the height of each; `None`
@@ -466,8 +498,8 @@ mod tests {
             graph: GraphVisibility::WhenRoomy,
             processes: 30,
             is_serious: false,
-            host: true,
-            timeline: false,
+            has_host_line: true,
+            has_timeline: false,
         }
     }
 
@@ -551,7 +583,7 @@ mod tests {
             .divide()
             .unwrap();
             let grid = layout.tiles.unwrap();
-            let tiles: Vec<Area> = (0..gpus).map(|at| grid.tile(at)).collect();
+            let tiles: Vec<Area> = (0..gpus).map(|gpu| grid.tile(gpu)).collect();
             assert_eq!((tiles[0].x, tiles[0].y), (layout.gpus.x, layout.gpus.y));
             for two in tiles.windows(2) {
                 let is_beside = two[0].x + two[0].width == two[1].x && two[0].y == two[1].y;
@@ -600,8 +632,8 @@ mod tests {
                             graph,
                             processes,
                             is_serious,
-                            host,
-                            timeline,
+                            has_host_line: host,
+                            has_timeline: timeline,
                         }
                         .divide()
                         .unwrap();

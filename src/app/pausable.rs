@@ -42,9 +42,9 @@ impl Pausable {
 
     /// Lets viewer time pass for the live fleet, except in a replay, where no host is silent. The
     /// paused screen stands still.
-    pub(super) fn pass(&mut self, elapsed: ViewerTime, is_recording: bool) {
+    pub(super) fn advance(&mut self, elapsed: ViewerTime, is_recording: bool) {
         if !is_recording {
-            self.live_mut().pass(elapsed);
+            self.live_mut().advance(elapsed);
         }
         if let Some((_, paused)) = &mut self.live {
             *paused += elapsed;

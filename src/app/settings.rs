@@ -39,11 +39,11 @@ impl ThemeName {
     /// The next theme, or the one before; after the last comes the first.
     #[must_use]
     pub fn step(self, by: isize) -> Self {
-        let at = Self::VARIANTS
+        let place = Self::VARIANTS
             .iter()
             .position(|theme| *theme == self)
             .unwrap_or(0);
-        Self::VARIANTS[(at.cast_signed() + by)
+        Self::VARIANTS[(place.cast_signed() + by)
             .rem_euclid(Self::VARIANTS.len().cast_signed())
             .cast_unsigned()]
     }
@@ -209,7 +209,7 @@ impl App {
         self.gpus.view = gpu_view.unwrap_or(self.gpus.view);
         self.processes.sort = sort.unwrap_or(self.processes.sort);
         self.processes.view.grouping = group.unwrap_or(self.processes.view.grouping);
-        self.processes.view.mine = mine.unwrap_or(self.processes.view.mine);
+        self.processes.view.only_mine = mine.unwrap_or(self.processes.view.only_mine);
         self.host_line = host.unwrap_or(self.host_line);
     }
 
@@ -222,7 +222,7 @@ impl App {
             gpu_view: Some(self.gpus.view),
             sort: Some(self.processes.sort),
             group: Some(self.processes.view.grouping),
-            mine: Some(self.processes.view.mine),
+            mine: Some(self.processes.view.only_mine),
             host: Some(self.host_line),
         }
     }

@@ -192,7 +192,7 @@ impl Finder {
             programs
                 .iter()
                 .rfind(|program| **program <= place)
-                .map_or("", |at| &words[*at].text)
+                .map_or("", |program| &words[*program].text)
         };
         let secrets = commands::secrets(words, &programs);
         // The secret of an option is no option itself, as in `-pmy-secret`.
@@ -213,13 +213,13 @@ impl Finder {
                 SecretRule::Program,
             );
         }
-        logins::find(words, &programs, |at, range, named_by| {
-            let option = if named_by == at {
+        logins::find(words, &programs, |place, range, named_by| {
+            let option = if named_by == place {
                 ""
             } else {
                 &*words[named_by].text
             };
-            self.add(&words[at], range, name(at), option, SecretRule::Name);
+            self.add(&words[place], range, name(place), option, SecretRule::Name);
         });
     }
 
@@ -285,7 +285,7 @@ impl Finder {
                 self.search(&command.words, depth + 1);
             }
             if names::takes_password_command(option_of(option, text)) {
-                commands::echoed(&commands, |word| {
+                commands::find_echoed(&commands, |word| {
                     self.add(
                         word,
                         0..word.text.len(),

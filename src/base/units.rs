@@ -100,7 +100,7 @@ impl Bytes {
 
     /// Parses the number of an amount in units of `unit` bytes: `20`, `1.5`, `1.07e+10`. `None` for
     /// text that is no number, or too large.
-    pub fn of(number: &str, unit: u64) -> Option<Self> {
+    pub fn parse_number(number: &str, unit: u64) -> Option<Self> {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(unit).map(Self);
         }
@@ -155,7 +155,7 @@ impl FromStr for Bytes {
         };
         let factor = factor
             .ok_or_else(|| format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…"))?;
-        Self::of(number.trim(), factor)
+        Self::parse_number(number.trim(), factor)
             .ok_or_else(|| format!("`{text}` is not an amount of memory, as in `20GiB`"))
     }
 }

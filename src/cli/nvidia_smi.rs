@@ -11,11 +11,11 @@ use super::{Cli, suggestions};
 /// Replaces `-lms` by `--loop-ms`: clap would read it as `-l ms`.
 pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut is_of_command = false;
-    args.enumerate().map(move |(at, arg)| {
+    args.enumerate().map(move |(place, arg)| {
         match arg.to_str().and_then(|text| text.strip_prefix("-lms")) {
             // The rest belongs to the command that gputop runs.
             _ if is_of_command => arg,
-            _ if arg == "--" || at == 1 && arg == "run" => {
+            _ if arg == "--" || place == 1 && arg == "run" => {
                 is_of_command = true;
                 arg
             }

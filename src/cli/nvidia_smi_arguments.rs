@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::{Cli, Subcommand, nvidia_smi};
-use crate::commands::chosen_processes::ChosenProcesses;
+use crate::commands::live::chosen_processes::ChosenProcesses;
 use crate::commands::query::{Caller, FieldTable, MonitorColumns, Query, QueryOptions};
 use crate::flags::values::{positive_milliseconds, positive_seconds};
 use crate::protocol::agent_options::AgentOptions;

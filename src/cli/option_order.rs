@@ -15,8 +15,8 @@ pub(super) fn after_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsSt
         return args;
     }
     let command = Cli::command();
-    let (mut at, mut options) = (1, Vec::new());
-    while let Some(option) = args.get(at).filter(|arg| is_option(arg)) {
+    let (mut end, mut options) = (1, Vec::new());
+    while let Some(option) = args.get(end).filter(|arg| is_option(arg)) {
         let Some(text) = option.to_str() else {
             return args;
         };
@@ -44,18 +44,18 @@ pub(super) fn after_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsSt
             return args;
         }
         let length = if has_value { 2 } else { 1 };
-        options.push((at, length, known.get_id()));
-        at += length;
+        options.push((end, length, known.get_id()));
+        end += length;
     }
-    let subcommand = args.get(at).and_then(|name| command.find_subcommand(name));
+    let subcommand = args.get(end).and_then(|name| command.find_subcommand(name));
     let Some(subcommand) = subcommand else {
         return args;
     };
     let is_shared = |id| subcommand.get_arguments().any(|known| known.get_id() == id);
     // From the last to the first, so that the places before stay valid.
     for (place, length, _) in options.into_iter().rev().filter(|(.., id)| is_shared(*id)) {
-        args[place..=at].rotate_left(length);
-        at -= length;
+        args[place..=end].rotate_left(length);
+        end -= length;
     }
     args
 }

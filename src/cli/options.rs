@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use super::{Cli, FormatArgs, ReplayArgs, ScreenArgs, Subcommand};
 use crate::app::fleet::alert_scope::AlertScope;
 use crate::base::terminal;
-use crate::commands::chosen_processes::ChosenProcesses;
+use crate::commands::live::chosen_processes::ChosenProcesses;
 use crate::commands::once::{ChosenColumns, ReportFormat, ReportOptions};
 use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
 use crate::flags::{ReadOptions, is_ascii};

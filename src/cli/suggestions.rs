@@ -65,8 +65,8 @@ fn is_near(typed: &str, name: &str) -> bool {
 fn differences(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+    for (line, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
         for (place, other_letter) in other.iter().enumerate() {
             let replaced = diagonal + usize::from(letter != *other_letter);
             diagonal = row[place + 1];

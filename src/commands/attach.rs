@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::probe_files;
 use crate::agent::attach::{AttachState, AttachTarget};
 use crate::base::text::Text;
 use crate::base::units::parse_span;
+use crate::files::probe_files;
 use crate::output::{self, Exit};
 
 /// The program to attach to.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub(crate) use self::secret_list::run as list_secrets;
-use super::read_hosts;
+use super::live::read_hosts;
 use crate::agent::diagnostics::Diagnostics;
 use crate::app::lists::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
@@ -274,7 +274,7 @@ fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diag
 }
 
 fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
-    diagnoses.push(if around.initial_pid_namespace {
+    diagnoses.push(if around.is_initial_pid_namespace {
         Diagnosis::ok("processes", "NVML's PIDs are those of this host")
     } else {
         let container = around.container.map_or_else(String::new, |name| format!(" ({name})"));
@@ -329,7 +329,7 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
             "sudo sysctl kernel.yama.ptrace_scope=0",
         ));
     }
-    diagnoses.push(if around.pidfd {
+    diagnoses.push(if around.has_pidfd {
         Diagnosis::ok("ending processes", "by file descriptor (pidfd), so a signal never reaches a reused PID")
     } else {
         Diagnosis::error(

@@ -15,11 +15,11 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::probe_files;
-use super::probed_process::PROBE_INTERVAL;
-use super::read_hosts::{self, HostState};
+use super::live::probed_process::PROBE_INTERVAL;
+use super::live::read_hosts::{self, HostState};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::files::probe_files;
 use crate::flags::{OutputArgs, ReadArgs, ReadOptions, values};
 use crate::output::{self, Exit, TextStyle};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::read_hosts::{self, HostState};
+use super::live::read_hosts::{self, HostState};
 use crate::base::text::Text;
 use crate::flags::{OutputArgs, ReadArgs, ReadOptions};
 use crate::logs::explain::{Explanation, OtherProcesses};

@@ -18,12 +18,12 @@ use clap::Args;
 
 use self::gpu_locks::{GpuLock, LockFolder};
 use self::inherited_gpus::InheritedGpus;
-use super::gpu_ids;
-use super::read_hosts::{self, HostState};
+use super::live::gpu_ids;
+use super::live::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, parse_span};
-use crate::commands::replace_program::replace_program;
+use crate::commands::run::replace_program::replace_program;
 use crate::flags::{HostArgs, ReadArgs, ReadOptions, values};
 use crate::model::{self, HostModel, Total};
 use crate::output::{self, Exit};
@@ -219,13 +219,13 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
     if let [result] = results.as_mut_slice() {
         return result.take();
     }
-    if let Some(at) = results
+    if let Some(place) = results
         .iter()
         .position(|result| matches!(result, Some(Ok(_))))
     {
-        let host = format!("HOST={} ", hosts[at].name);
+        let host = format!("HOST={} ", hosts[place].name);
         return results
-            .swap_remove(at)
+            .swap_remove(place)
             .map(|found| found.map(|found| FoundGpus { host, ..found }));
     }
     let failures: Vec<(Exit, String)> = results
@@ -247,6 +247,14 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
     Some(Err((exit, reasons.collect::<Vec<_>>().join("; "))))
 }
 
+/// Returns the reason why a snapshot has no GPU.
+fn no_gpu_reason(snapshot: &Snapshot) -> String {
+    snapshot.driver.trouble.as_ref().map_or_else(
+        || "the NVIDIA driver finds no GPU on this host".to_owned(),
+        |trouble| trouble.sentence.to_string(),
+    )
+}
+
 struct FreeGpuSearch<'a> {
     args: &'a FreeArgs,
     /// The GPUs that this process may use; `None` if it may use all.
@@ -264,11 +272,10 @@ impl FreeGpuSearch<'_> {
     fn update(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
-            let reason = snapshot.driver.trouble.as_ref().map_or_else(
-                || "the NVIDIA driver finds no GPU on this host".to_owned(),
-                |trouble| trouble.sentence.to_string(),
-            );
-            return Some(Err((Exit::of_snapshot(snapshot, true), reason)));
+            return Some(Err((
+                Exit::of_snapshot(snapshot, true),
+                no_gpu_reason(snapshot),
+            )));
         }
         let visible = match self
             .inherited
@@ -310,18 +317,9 @@ impl FreeGpuSearch<'_> {
         let wanted = self.args.count.get();
         let (chosen, locks) = self.lock(free, &mut taken);
         if chosen.len() == wanted {
-            let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
-            let id = |gpu: &&Gpu| {
-                if by_uuid {
-                    gpu.uuid.to_string()
-                } else {
-                    gpu.facts.index.to_string()
-                }
-            };
-            let gpus = chosen.iter().map(id).collect::<Vec<_>>().join(",");
             return Some(Ok(FoundGpus {
                 host: String::new(),
-                gpus,
+                gpus: self.ids(&chosen, snapshot),
                 _locks: locks,
             }));
         }
@@ -337,23 +335,44 @@ impl FreeGpuSearch<'_> {
         {
             return None;
         }
-        let mut reason = match (wanted, chosen.len()) {
-            _ if !is_possible => {
-                let within = self
-                    .inherited
-                    .as_ref()
-                    .map_or_else(String::new, InheritedGpus::within);
-                format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
+        let reason = self.too_few_free(suitable, chosen.len(), &taken);
+        Some(Err((Exit::NoneFree, reason)))
+    }
+
+    /// Returns the names of the chosen GPUs for `CUDA_VISIBLE_DEVICES`.
+    fn ids(&self, chosen: &[&Gpu], snapshot: &Snapshot) -> String {
+        let by_uuid = self.args.uuid || !are_indexes_certain(snapshot);
+        let id = |gpu: &&Gpu| {
+            if by_uuid {
+                gpu.uuid.to_string()
+            } else {
+                gpu.facts.index.to_string()
             }
-            (1, _) => "no GPU is free".to_owned(),
-            (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
         };
-        for (at, (gpu, objection)) in taken.iter().enumerate() {
-            let separator = if at == 0 { ":" } else { "," };
+        chosen.iter().map(id).collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the reason why there are fewer free GPUs than wanted. `taken` has the others, each
+    /// with the reason why it is not free.
+    fn too_few_free(&self, suitable: usize, free: usize, taken: &[(&Gpu, String)]) -> String {
+        let wanted = self.args.count.get();
+        let mut reason = if suitable < wanted {
+            let within = self
+                .inherited
+                .as_ref()
+                .map_or_else(String::new, InheritedGpus::sentence_start);
+            format!("{within}this host has {suitable} of the {wanted} GPUs that are wanted")
+        } else if wanted == 1 {
+            "no GPU is free".to_owned()
+        } else {
+            format!("only {free} of the {wanted} GPUs that are wanted are free")
+        };
+        for (place, (gpu, objection)) in taken.iter().enumerate() {
+            let separator = if place == 0 { ":" } else { "," };
             let _infallible: std::fmt::Result =
                 write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
         }
-        Some(Err((Exit::NoneFree, reason)))
+        reason
     }
 
     /// Remembers since when each GPU is idle.
@@ -457,8 +476,11 @@ impl FreeGpuSearch<'_> {
                 .filter(|gpu_process| gpu_process.usage != Use::Graphics);
             let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
             if !used.is_empty() {
-                let amount = match Total::of(used.iter().copied()) {
-                    Ok(Total { bytes, lower_bound }) => {
+                let amount = match Total::sum_bytes(used.iter().copied()) {
+                    Ok(Total {
+                        bytes,
+                        is_lower_bound: lower_bound,
+                    }) => {
                         format!(" with {bytes}{}", if lower_bound { " or more" } else { "" })
                     }
                     Err(_) => String::new(),

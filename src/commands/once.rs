@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
-use super::chosen_processes::ChosenProcesses;
-use super::gpu_ids;
-use super::read_hosts::{HostState, Watch, block_on, sentence_on};
+use super::live::chosen_processes::ChosenProcesses;
+use super::live::gpu_ids;
+use super::live::read_hosts::{HostState, Watch, block_on, sentence_on};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::flags::ReadOptions;
@@ -163,22 +163,14 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         Some(
             options
                 .processes
-                .of(host.name, model, snapshot, hosts.len() > 1),
+                .filter(host.name, model, snapshot, hosts.len() > 1),
         )
     });
     let chosen: Vec<Option<Cow<'_, Snapshot>>> = chosen.collect();
     for (host, chosen) in hosts.iter().zip(&chosen) {
-        let HostState {
-            key,
-            name,
-            both_names,
-            seen,
-            trouble,
-            ..
-        } = host;
-        let is_complete = trouble.is_none();
-        let reason = trouble.as_ref().map(|trouble| sentence_on(host, trouble));
-        let (Some((model, _)), Some(snapshot)) = (*seen, chosen.as_deref()) else {
+        let trouble = host.trouble.as_ref();
+        let reason = trouble.map(|trouble| sentence_on(host, trouble));
+        let (Some((model, _)), Some(snapshot)) = (host.seen, chosen.as_deref()) else {
             exits.push(Exit::Error);
             unreached.extend(reason);
             continue;
@@ -190,17 +182,10 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
         exits.push(if shown.gpus.is_empty() && !snapshot.gpus.is_empty() {
             Exit::Nothing
         } else {
-            Exit::of_snapshot(&shown, is_complete)
+            Exit::of_snapshot(&shown, trouble.is_none())
         });
         if options.format == ReportFormat::Json {
-            let mut line = Vec::new();
-            Line::Full(Box::new(with_names(shown))).write(&mut line)?;
-            HostTag {
-                host_key: key.0.into(),
-                name: Some((*name).into()),
-            }
-            .append_to(&mut line);
-            out.append(&mut line);
+            append_json(host, shown, &mut out)?;
             reason.iter().for_each(print_error);
         } else {
             let reasons = reason
@@ -209,8 +194,8 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
                 .chain(unread_arguments(&shown))
                 .collect();
             reports.push(HostReport {
-                name,
-                both_names,
+                name: host.name,
+                both_names: &host.both_names,
                 model,
                 snapshot,
                 reasons,
@@ -222,15 +207,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
     if reports.is_empty() {
         unreached.iter().for_each(print_error);
     } else {
-        let text = match options.format {
-            ReportFormat::Plain => plain::format(&reports, &unreached),
-            _ => table::format(&reports, &unreached, terminal::width(), &options.columns),
-        };
-        out = if options.ascii {
-            ascii(&text).into_bytes()
-        } else {
-            text.into_bytes()
-        };
+        out = text(options, &reports, &unreached).into_bytes();
         if options.every.is_some() {
             out.push(b'\n');
         }
@@ -244,6 +221,27 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
     } else {
         exit
     })
+}
+
+/// Appends the line of a host for `--json`.
+fn append_json(host: &HostState<'_>, shown: Snapshot, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let mut line = Vec::new();
+    Line::Full(Box::new(with_names(shown))).write(&mut line)?;
+    HostTag {
+        host_key: host.key.0.into(),
+        name: Some(host.name.into()),
+    }
+    .append_to(&mut line);
+    out.append(&mut line);
+    Ok(())
+}
+
+fn text(options: &ReportOptions, reports: &[HostReport<'_>], unreached: &[Text]) -> String {
+    let text = match options.format {
+        ReportFormat::Plain => plain::format(reports, unreached),
+        _ => table::format(reports, unreached, terminal::width(), &options.columns),
+    };
+    if options.ascii { ascii(&text) } else { text }
 }
 
 /// Adds the user and the command to each GPU process, so that `jq` needs no join.

@@ -15,8 +15,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::unseen_processes::UnseenProcesses;
-use super::gpu_ids;
-use super::read_hosts::{self, HostState};
+use super::live::gpu_ids;
+use super::live::read_hosts::{self, HostState};
 use crate::app::lists::unknown_processes;
 use crate::base::units::{Bytes, parse_span};
 use crate::flags::{HostArgs, OutputArgs, ReadArgs};
@@ -92,7 +92,7 @@ fn print(
     let Some((model, snapshot)) = host.seen else {
         return Ok(Exit::Error);
     };
-    let found = FoundOrphans::of(
+    let found = FoundOrphans::select(
         model,
         snapshot,
         args.user.as_deref(),
@@ -200,7 +200,7 @@ struct FoundOrphans<'a> {
 impl<'a> FoundOrphans<'a> {
     /// Selects the processes of `user`, or of all users, on the GPUs with these IDs, or on all and
     /// none. `me` is the user who runs gputop.
-    fn of(
+    fn select(
         model: &'a HostModel,
         snapshot: &'a Snapshot,
         user: Option<&str>,
@@ -375,7 +375,7 @@ impl<'a> FoundOrphans<'a> {
             ("", "")
         };
         if !self.leftovers.is_empty() {
-            let rss = Total::of(self.leftovers.iter().map(|verdict| verdict.rss));
+            let rss = Total::sum_bytes(self.leftovers.iter().map(|verdict| verdict.rss));
             let rss = labels::word(rss);
             let shm = cell(&self.snapshot.host.scan.shm_used);
             lines.push(format!(
@@ -466,7 +466,9 @@ impl<'a> FoundOrphans<'a> {
             .map_or_else(Vec::new, |total| total.gpus.clone());
         gpus.extend(&verdict.open);
         gpus.sort_unstable();
-        gpus.into_iter().map(|at| &self.snapshot.gpus[at]).collect()
+        gpus.into_iter()
+            .map(|gpu| &self.snapshot.gpus[gpu])
+            .collect()
     }
 
     fn json(&self) -> Value {
@@ -485,7 +487,7 @@ impl<'a> FoundOrphans<'a> {
             "is_complete": self.is_complete(),
             "summary": Verdict::summary(self.suspects.iter().copied()),
             "memory_bytes": total.bytes,
-            "memory_is_lower_bound": total.lower_bound,
+            "memory_is_lower_bound": total.is_lower_bound,
             "processes": self.suspects.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "leftovers": self.leftovers.iter().map(|verdict| self.entry(verdict)).collect::<Vec<_>>(),
             "unaccounted": unaccounted.collect::<Vec<_>>(),

@@ -24,9 +24,9 @@ pub use self::field::FieldTable;
 use self::field::QueryField;
 use self::nvidia_smi_exit::NvidiaSmiExit;
 pub use self::process_monitor::MonitorColumns;
-use super::chosen_processes::ChosenProcesses;
-use super::gpu_ids;
-use super::read_hosts;
+use super::live::chosen_processes::ChosenProcesses;
+use super::live::gpu_ids;
+use super::live::read_hosts;
 use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -155,7 +155,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     };
     let outcome = read_hosts::read_until(&read, options.has_rates(), |hosts| {
         let (model, snapshot) = hosts[0].seen?;
-        answers.take(hosts[0].name, model, snapshot)
+        answers.take_snapshot(hosts[0].name, model, snapshot)
     })?;
     answers.finish(match outcome {
         Ok(end) => end?,
@@ -209,7 +209,7 @@ struct AnswerLoop<'a> {
 impl AnswerLoop<'_> {
     /// Takes the latest snapshot, and answers if it is time. Returns `None` to wait for the next
     /// one.
-    fn take(
+    fn take_snapshot(
         &mut self,
         host: &str,
         model: &HostModel,
@@ -230,7 +230,7 @@ impl AnswerLoop<'_> {
         if self.is_incomplete(snapshot) && self.skipped_passes < PATIENCE {
             return None;
         }
-        let snapshot = &*options.processes.of(host, model, snapshot, false);
+        let snapshot = &*options.processes.filter(host, model, snapshot, false);
         let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
         let as_nvidia_smi = self.nvidia_smi_exit(exit, snapshot, &gpus);
@@ -271,7 +271,7 @@ impl AnswerLoop<'_> {
     fn nvidia_smi_exit(&self, exit: Exit, snapshot: &Snapshot, gpus: &[&Gpu]) -> NvidiaSmiExit {
         let is_summary = matches!(self.options.query, Some(Query::Summary));
         let needs_lists = self.options.has_processes() && !is_summary;
-        let found = nvidia_smi_exit::of(exit, snapshot, gpus, needs_lists);
+        let found = nvidia_smi_exit::after_query(exit, snapshot, gpus, needs_lists);
         // The process monitor has no row for processes that are not known, unlike the other lists.
         let lacks_list = || {
             gpus.iter()

@@ -16,7 +16,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use super::read_hosts::block_on;
+use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::files::folders::recording_file;
@@ -267,7 +267,7 @@ impl Recorder {
             return;
         }
         while let Ok(Some(line)) = reader.next_line() {
-            let host = HostTag::of(line).map_or(0, |tag| tag.host_key);
+            let host = HostTag::parse(line).map_or(0, |tag| tag.host_key);
             if let Ok(host) = u16::try_from(host)
                 && usize::from(host) < hosts
             {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use super::read_hosts;
+use super::live::read_hosts;
 use crate::base::text::Text;
 use crate::files::folders::state_folder;
 use crate::flags::{ReadArgs, ReadOptions};
@@ -73,7 +73,7 @@ fn read_process(pid: u32, options: &ReadOptions) -> anyhow::Result<RecordedRun> 
             "there is no recording of this host that shows what process {pid} did before: {words}"
         )
     })?;
-    fold_with(&RunRange::whole(&path), Some(snapshot))
+    fold_with(&RunRange::whole_recording(&path), Some(snapshot))
 }
 
 /// Returns a snapshot of this host with the process.

@@ -5,6 +5,8 @@
 //! program needs no change. The probe is part of this binary, and is unpacked into a private
 //! folder.
 
+pub(super) mod replace_program;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,9 +14,9 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-use super::probe_files;
-use super::replace_program::replace_program;
+use self::replace_program::replace_program;
 use crate::base::text::Text;
+use crate::files::probe_files;
 use crate::output::{Exit, print_error};
 
 /// Names the folder of the probe for gputop itself: a program that has this variable and not the

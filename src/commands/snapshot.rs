@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::probed_process;
+use super::live::probed_process;
 use crate::base::text::Text;
 use crate::flags::{ReadArgs, values};
 use crate::output::{self, Exit};

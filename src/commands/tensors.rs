@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use strum::VariantArray;
 
-use super::probed_process::{self, ProbedProcess};
+use super::live::probed_process::{self, ProbedProcess};
 use crate::base::terminal;
 use crate::base::units::Bytes;
 use crate::flags::{OutputArgs, ReadArgs, values};

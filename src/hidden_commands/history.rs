@@ -252,7 +252,7 @@ fn past_of(reader: &mut RecordingReader, path: &Path, host: &str) -> io::Result<
         let Ok(Some(line)) = parse_line(raw) else {
             continue;
         };
-        let key = HostTag::of(raw).map(|tag| tag.host_key);
+        let key = HostTag::parse(raw).map(|tag| tag.host_key);
         // A tick without the line before it is left out, as in a replay.
         let _out_of_step = models.entry(key).or_default().apply(line);
     }

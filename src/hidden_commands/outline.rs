@@ -132,7 +132,7 @@ impl Outline {
             let Ok(Some(line)) = parse_line(raw) else {
                 continue;
             };
-            let tag = HostTag::of(raw);
+            let tag = HostTag::parse(raw);
             let key = tag.as_ref().map(|tag| tag.host_key);
             let place = self
                 .hosts

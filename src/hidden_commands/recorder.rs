@@ -61,7 +61,7 @@ fn last_checkpoint(file: &Path, boot_id: &str) -> io::Result<Option<Checkpoint>>
         if raw.starts_with(b"{\"kind\":\"tick\"") {
             continue;
         }
-        let key = HostTag::of(raw).map(|tag| tag.host_key);
+        let key = HostTag::parse(raw).map(|tag| tag.host_key);
         match parse_line(raw) {
             Ok(Some(Line::Full(full))) => {
                 let is_simulated = full.gpus.iter().any(|gpu| gpu.facts.simulated);

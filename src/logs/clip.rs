@@ -179,8 +179,8 @@ fn parse_time(text: &str, clock: RecordedClock, end: u64) -> Result<u64, String>
     let zone = text
         .len()
         .checked_sub("+02:00".len())
-        .filter(|at| with_day && text.is_char_boundary(*at));
-    let (text, offset) = match zone.map(|at| text.split_at(at)) {
+        .filter(|offset| with_day && text.is_char_boundary(*offset));
+    let (text, offset) = match zone.map(|end| text.split_at(end)) {
         _ if with_day && text.ends_with('Z') => (&text[..text.len() - 1], 0),
         Some((time, zone)) if zone.starts_with(['+', '-']) => (time, parse_zone(zone)?),
         _ => (text, clock.offset),
@@ -227,7 +227,7 @@ fn copy(
         let Ok(Some(line)) = parse_line(raw) else {
             continue;
         };
-        let tag = HostTag::of(raw);
+        let tag = HostTag::parse(raw);
         let key = tag.as_ref().map(|tag| tag.host_key);
         let place = keys
             .iter()

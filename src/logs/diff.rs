@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         fold(&RunRange::parse(a_name))?,
         fold(&RunRange::parse(b_name))?,
     );
-    let comparison = RunComparison::of(&a, &b);
+    let comparison = RunComparison::compare(&a, &b);
     if args.output.json {
         let run = |name: &str, run: &RecordedRun| json!({ "recording": name, "begin": time(run, |host| host.began), "end": time(run, |host| host.ended) });
         let subjects =
@@ -108,21 +108,24 @@ fn rows(subject: &ComparedSubject) -> impl Iterator<Item = [String; 5]> {
         [Some(pid), _] => format!("{} (PID {pid})", subject.name),
         _ => subject.name.clone(),
     };
-    subject.told().enumerate().map(move |(number, metric)| {
-        let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
-        let name = if number == 0 {
-            name.clone()
-        } else {
-            String::new()
-        };
-        [
-            metric.metric.words().to_owned(),
-            a,
-            b,
-            metric.change_in_words(),
-            name,
-        ]
-    })
+    subject
+        .shown_metrics()
+        .enumerate()
+        .map(move |(number, metric)| {
+            let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
+            let name = if number == 0 {
+                name.clone()
+            } else {
+                String::new()
+            };
+            [
+                metric.metric.words().to_owned(),
+                a,
+                b,
+                metric.change_in_words(),
+                name,
+            ]
+        })
 }
 
 fn to_json(subject: &ComparedSubject) -> Value {

@@ -146,7 +146,7 @@ pub(crate) fn write(mut run: RecordedRun, args: &PageArgs) -> anyhow::Result<Exi
     }
     let mut content = content(&run);
     if let Some(name) = &args.against {
-        let comparison = RunComparison::of(&run, &fold(&RunRange::parse(name))?);
+        let comparison = RunComparison::compare(&run, &fold(&RunRange::parse(name))?);
         content.comparison = Some((Text::new(name), table::comparison(&comparison)));
         content.summary.compare(&comparison, name);
     }
@@ -168,7 +168,7 @@ pub(crate) fn write(mut run: RecordedRun, args: &PageArgs) -> anyhow::Result<Exi
 fn content(run: &RecordedRun) -> PageContent<'_> {
     let plotted: Vec<Vec<ProcessKey>> = run.hosts.iter().map(plotted_processes).collect();
     let gpus = run.hosts.iter().map(|host| host.gpus.len()).sum();
-    let resolution = PlotResolution::of(gpus, plotted.iter().map(Vec::len).sum());
+    let resolution = PlotResolution::for_page(gpus, plotted.iter().map(Vec::len).sum());
     let hosts = run
         .hosts
         .iter()
@@ -226,7 +226,7 @@ fn plotted_processes(host: &HostRun) -> Vec<ProcessKey> {
 /// Returns the plot of the chosen process or GPU; without a choice, that of the GPU with the
 /// highest memory.
 fn svg(run: &RecordedRun, args: &PageArgs) -> anyhow::Result<String> {
-    let resolution = PlotResolution::of(1, 1);
+    let resolution = PlotResolution::for_page(1, 1);
     let id = || "plot".to_owned();
     let plot = if let Some(pid) = args.pid {
         let found = run

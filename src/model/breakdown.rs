@@ -208,7 +208,7 @@ impl Breakdown {
         let total = process_total
             .memory
             .ok()
-            .filter(|total| !total.lower_bound)?;
+            .filter(|total| !total.is_lower_bound)?;
         let id = process_total.process;
         let is_on_others = || {
             snapshot
@@ -423,13 +423,13 @@ mod tests {
             is_split: bool,
         ) {
             let mut snapshot = host(3);
-            let uuids = [0, 1, 2].map(|at: usize| snapshot.gpus[at].uuid.clone());
+            let uuids = [0, 1, 2].map(|gpu: usize| snapshot.gpus[gpu].uuid.clone());
             let mut expected = [0; 3];
             for (pid, (parts, memory, held, named)) in (100..).zip(&gpu_processes) {
                 snapshot = snapshot.with(pid, "python train.py", *held, memory.map_or(Bytes(0), Bytes));
                 let gpu_process = snapshot.gpus[*held].processes.last_mut().unwrap();
                 gpu_process.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
-                let allocator = DeviceAllocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
+                let allocator = DeviceAllocator { gpu: named.map(|gpu| uuids[gpu].clone()), ..allocator(*parts) };
                 let reserved = ReservedMemory::of(&allocator).ok();
                 prop_assert_eq!(reserved.map(|reserved| reserved.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
                 if named == &Some(*held) {

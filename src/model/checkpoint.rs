@@ -50,7 +50,7 @@ impl DerivedState<'_> {
 
     /// Returns the state in a checkpoint, unless it is of another version or boot, later than the
     /// latest snapshot, or unsound.
-    pub(super) fn of(checkpoint: &Checkpoint, latest: &Snapshot) -> Option<Self> {
+    pub(super) fn parse(checkpoint: &Checkpoint, latest: &Snapshot) -> Option<Self> {
         if checkpoint.version != VERSION || checkpoint.at > latest.at {
             return None;
         }
@@ -60,7 +60,7 @@ impl DerivedState<'_> {
     }
 }
 
-/// Returns the news in a checkpoint, on the same conditions as [`DerivedState::of`].
+/// Returns the news in a checkpoint, on the same conditions as [`DerivedState::parse`].
 pub(super) fn news(checkpoint: &Checkpoint, latest: &Snapshot) -> Option<NewsLog> {
     /// The other fields are skipped, which takes a tenth of the time.
     #[derive(Deserialize)]

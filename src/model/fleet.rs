@@ -171,9 +171,9 @@ impl Fleet {
         }
     }
 
-    pub fn pass(&mut self, time: ViewerTime) {
+    pub fn advance(&mut self, time: ViewerTime) {
         for host in self.0.values_mut() {
-            host.model.pass(time);
+            host.model.advance(time);
         }
     }
 

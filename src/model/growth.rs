@@ -420,7 +420,7 @@ impl LeakDetector {
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
             chance: libm::log((earlier + span) / earlier),
-            rate: Rate(Pace::of(watched, &self.levels).rate * 1024.0),
+            rate: Rate(Pace::measure(watched, &self.levels).rate * 1024.0),
             forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
         };
     }
@@ -430,9 +430,9 @@ impl LeakDetector {
 fn floor(points: &[buckets::Point]) -> [f64; LENGTH] {
     let mut floor = [0.0; LENGTH];
     let mut lowest = f64::INFINITY;
-    for (at, point) in points.iter().enumerate().rev() {
+    for (place, point) in points.iter().enumerate().rev() {
         lowest = lowest.min(point.low);
-        floor[at] = lowest;
+        floor[place] = lowest;
     }
     floor
 }
@@ -441,9 +441,9 @@ fn floor(points: &[buckets::Point]) -> [f64; LENGTH] {
 /// `None` without two points.
 fn median_slope(points: &[(f64, f64)]) -> Option<f64> {
     let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
-    for (at, (from, low)) in points.iter().enumerate() {
+    for (place, (from, low)) in points.iter().enumerate() {
         slopes.extend(
-            points[at + 1..]
+            points[place + 1..]
                 .iter()
                 .map(|(to, high)| (high - low) / (to - from)),
         );

@@ -165,101 +165,119 @@ pub(super) fn is_partial(gpu: &Gpu, trouble: &Trouble) -> bool {
 /// 9. a failed reading or call;
 /// 10. nothing known, or no problem.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
-    use Severity::{Bad, Fine, Notable, Unknown};
+    judge_hardware(gpu, now)
+        .or_else(|| judge_repairs_and_limits(gpu, now))
+        .unwrap_or_else(|| judge_readings(gpu))
+}
+
+/// Checks the conditions 1 to 4 of [`judge`]: the GPU cannot be used, or is damaged or too hot.
+fn judge_hardware(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
+    use Severity::Bad;
     let (load, health) = (&gpu.load, &gpu.health);
-    let recent_xids = || {
-        health
-            .xids
-            .iter()
-            .rev()
-            .filter(|xid| now.since(xid.at) < XID_SHOWN_FOR)
-            .map(|xid| xid.code)
-    };
-    let of_xid = |severity, code: u64| {
-        let word = format!("Xid {code}");
-        let phrase =
-            describe_xid(code).map_or_else(|| word.clone(), |words| format!("{word}: {words}"));
-        HealthVerdict::new(severity, word, phrase)
-    };
-    let reasons = load.throttle.as_deref().unwrap_or_default();
-    let throttled = |severity, reason: &Throttle| {
-        HealthVerdict::new(severity, reason.to_string(), format!("throttled: {reason}"))
-    };
     let is_hard = |reason: &&Throttle| !matches!(reason, Throttle::PowerCap | Throttle::SyncBoost);
     let is_hot = load
         .temperature
         .ok()
         .zip(gpu.facts.slowdown_temperature.ok())
         .is_some_and(|(is, limit)| is >= limit);
-    let has_failed = || {
-        let missing = [
-            load.memory_used.err(),
-            load.sm.err(),
-            load.temperature.err(),
-            load.power.err(),
-        ];
-        !gpu.failures.is_empty()
-            || missing.contains(&Some(Missing::Failed))
-            || load.throttle == Err(Missing::Failed)
-    };
-    let of_trouble = |trouble: &Trouble| {
-        let word = trouble.cause.to_string();
-        let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
-        HealthVerdict::new(Bad, word, phrase)
-    };
-    if let Some(trouble) = gpu
-        .trouble
-        .as_ref()
-        .filter(|trouble| !is_partial(gpu, trouble))
-    {
-        of_trouble(trouble)
-    } else if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
-        of_xid(Bad, code).with_trouble(TroubleRank::HardwareError)
-    } else if health.remap_failed == Ok(true) {
-        HealthVerdict::new(
-            Bad,
-            "remap failed",
-            "row remap failed: no spare row is left, replace the board",
-        )
-        .with_trouble(TroubleRank::HardwareError)
-    } else if let Ok(errors @ 1..) = health.ecc_uncorrected {
-        HealthVerdict::new(
-            Bad,
-            format!("ECC {errors}"),
-            format!("ECC: {errors} uncorrected errors"),
-        )
-        .with_trouble(TroubleRank::HardwareError)
-    } else if let Some(reason) = reasons.iter().find(is_hard) {
-        throttled(Bad, reason).with_trouble(TroubleRank::Slowdown)
-    } else if is_hot {
-        HealthVerdict::new(Bad, "hot", "at its slowdown temperature")
-            .with_trouble(TroubleRank::Slowdown)
-    } else if let Some(trouble) = &gpu.trouble {
-        of_trouble(trouble)
+    let trouble = gpu.trouble.as_ref();
+    Some(
+        if let Some(trouble) = trouble.filter(|trouble| !is_partial(gpu, trouble)) {
+            of_trouble(trouble, now)
+        } else if let Some(code) = recent_xids(gpu, now).find(|code| !is_of_a_program(*code)) {
+            of_xid(Bad, code).with_trouble(TroubleRank::HardwareError)
+        } else if health.remap_failed == Ok(true) {
+            let phrase = "row remap failed: no spare row is left, replace the board";
+            HealthVerdict::new(Bad, "remap failed", phrase).with_trouble(TroubleRank::HardwareError)
+        } else if let Ok(errors @ 1..) = health.ecc_uncorrected {
+            let phrase = format!("ECC: {errors} uncorrected errors");
+            HealthVerdict::new(Bad, format!("ECC {errors}"), phrase)
+                .with_trouble(TroubleRank::HardwareError)
+        } else if let Some(reason) = throttle_reasons(gpu).iter().find(is_hard) {
+            throttled(Bad, *reason).with_trouble(TroubleRank::Slowdown)
+        } else if is_hot {
+            HealthVerdict::new(Bad, "hot", "at its slowdown temperature")
+                .with_trouble(TroubleRank::Slowdown)
+        } else {
+            return None;
+        },
+    )
+}
+
+/// Checks the conditions 5 to 8 of [`judge`].
+fn judge_repairs_and_limits(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
+    use Severity::{Bad, Notable};
+    let health = &gpu.health;
+    Some(if let Some(trouble) = &gpu.trouble {
+        of_trouble(trouble, now)
     } else if health.remap_pending == Ok(true) {
         HealthVerdict::new(Notable, "row remap", "row remap pending: reset when idle")
     } else if health.retired_pending == Ok(true) {
-        HealthVerdict::new(
-            Notable,
-            "page retire",
-            "page retirement pending: reboot when idle",
-        )
+        let phrase = "page retirement pending: reboot when idle";
+        HealthVerdict::new(Notable, "page retire", phrase)
     } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
         HealthVerdict::new(Bad, word, phrase).with_trouble(TroubleRank::HardwareError)
-    } else if let Some(code) = recent_xids().next() {
+    } else if let Some(code) = recent_xids(gpu, now).next() {
         of_xid(Notable, code)
-    } else if let Some(reason) = reasons.first() {
-        throttled(Notable, reason)
-    } else if has_failed() {
-        HealthVerdict::new(Notable, "ERR", "ERR")
-    } else if load.throttle == Err(Missing::NotYet) {
-        HealthVerdict::new(Unknown, "…", "not read yet")
-    } else if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err()
-    {
-        HealthVerdict::new(Unknown, "unknown", "unknown")
+    } else if let Some(reason) = throttle_reasons(gpu).first() {
+        throttled(Notable, *reason)
     } else {
-        HealthVerdict::new(Fine, "ok", "ok")
+        return None;
+    })
+}
+
+/// Returns the verdict on a GPU without a known problem: whether its readings are known.
+fn judge_readings(gpu: &Gpu) -> HealthVerdict {
+    use Severity::{Fine, Notable, Unknown};
+    let load = &gpu.load;
+    let missing = [
+        load.memory_used.err(),
+        load.sm.err(),
+        load.temperature.err(),
+        load.power.err(),
+    ];
+    let has_failed = !gpu.failures.is_empty()
+        || missing.contains(&Some(Missing::Failed))
+        || load.throttle == Err(Missing::Failed);
+    let knows_nothing =
+        load.throttle.is_err() && load.temperature.is_err() && gpu.health.ecc_uncorrected.is_err();
+    match () {
+        () if has_failed => HealthVerdict::new(Notable, "ERR", "ERR"),
+        () if load.throttle == Err(Missing::NotYet) => {
+            HealthVerdict::new(Unknown, "…", "not read yet")
+        }
+        () if knows_nothing => HealthVerdict::new(Unknown, "unknown", "unknown"),
+        () => HealthVerdict::new(Fine, "ok", "ok"),
     }
+}
+
+/// Returns the codes of the Xid errors within the last hour, the latest first.
+fn recent_xids(gpu: &Gpu, now: Moment) -> impl Iterator<Item = u64> {
+    let latest_first = gpu.health.xids.iter().rev();
+    latest_first
+        .filter(move |xid| now.since(xid.at) < XID_SHOWN_FOR)
+        .map(|xid| xid.code)
+}
+
+fn throttle_reasons(gpu: &Gpu) -> &[Throttle] {
+    gpu.load.throttle.as_deref().unwrap_or_default()
+}
+
+fn of_trouble(trouble: &Trouble, now: Moment) -> HealthVerdict {
+    let word = trouble.cause.to_string();
+    let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
+    HealthVerdict::new(Severity::Bad, word, phrase)
+}
+
+fn of_xid(severity: Severity, code: u64) -> HealthVerdict {
+    let word = format!("Xid {code}");
+    let phrase =
+        describe_xid(code).map_or_else(|| word.clone(), |words| format!("{word}: {words}"));
+    HealthVerdict::new(severity, word, phrase)
+}
+
+fn throttled(severity: Severity, reason: Throttle) -> HealthVerdict {
+    HealthVerdict::new(severity, reason.to_string(), format!("throttled: {reason}"))
 }
 
 #[cfg(test)]

@@ -227,7 +227,7 @@ impl GpuHistory {
             .push(load.at, load.sm.ok().map(whole_percent), patience);
         self.power.push(
             load.at,
-            load.power.ok().map(|power| whole(power.value())),
+            load.power.ok().map(|power| rounded(power.value())),
             patience,
         );
         let kelvin = |celsius: i32| u32::try_from(celsius.saturating_add(Self::ZERO_CELSIUS)).ok();
@@ -249,7 +249,7 @@ impl GpuHistory {
 }
 
 fn whole_percent(percent: Percent) -> u32 {
-    whole(percent.value())
+    rounded(percent.value())
 }
 
 #[expect(
@@ -257,7 +257,7 @@ fn whole_percent(percent: Percent) -> u32 {
     clippy::cast_sign_loss,
     reason = "a percentage or watts, never below 0"
 )]
-fn whole(value: f32) -> u32 {
+fn rounded(value: f32) -> u32 {
     value.round() as u32
 }
 
@@ -329,7 +329,7 @@ impl ProcessHistory {
         // The sum is as old as its oldest reading.
         let gpus = || snapshot.gpus_at(&process_total.gpus);
         let at = gpus().map(|gpu| gpu.load.at).min().unwrap_or(snapshot.at);
-        let new_gpus = || gpus().filter(|gpu| self.on(&gpu.uuid).is_none());
+        let new_gpus = || gpus().filter(|gpu| self.on_gpu(&gpu.uuid).is_none());
         if self.all.is_none() && self.parts.len() + new_gpus().count() > 1 {
             // The history on the first GPU was the total until now. There is no earlier total when
             // all GPUs appear at once.
@@ -365,7 +365,10 @@ impl ProcessHistory {
         }
         if let Some(all) = &mut self.all {
             // An incomplete sum would look like a drop.
-            let total = process_total.memory.ok().filter(|total| !total.lower_bound);
+            let total = process_total
+                .memory
+                .ok()
+                .filter(|total| !total.is_lower_bound);
             all.push(at, total.map(|total| total.bytes), patience);
         }
         let reserved = ReservedMemory::of_process(process, None, snapshot.at);
@@ -417,7 +420,7 @@ impl ProcessHistory {
     }
 
     /// The memory on one GPU; `None` when the process was never seen on it.
-    pub(crate) fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
+    pub(crate) fn on_gpu(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
         self.parts
             .iter()
             .find(|(uuid, _)| uuid == gpu)
@@ -588,7 +591,7 @@ impl History {
         let on = self
             .processes
             .iter()
-            .filter_map(|(id, process)| Some((*id, process.as_ref(), process.on(gpu)?)));
+            .filter_map(|(id, process)| Some((*id, process.as_ref(), process.on_gpu(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
         gpu_processes
@@ -601,7 +604,7 @@ impl History {
     ) -> impl Iterator<Item = &'a HistoryEvent> {
         let is_on = |id: ProcessId, gpu: &GpuUuid| {
             self.process(id)
-                .is_some_and(|process| process.on(gpu).is_some())
+                .is_some_and(|process| process.on_gpu(gpu).is_some())
         };
         let concerns = move |event: &&HistoryEvent| match (subject, &event.gpu, &event.process) {
             (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,

@@ -133,7 +133,7 @@ impl HostModel {
     /// is not understood or is unsound. `recorded` is what a recorder saw.
     fn restore(&mut self, checkpoint: &Checkpoint, recorded: Option<RecordedTime>) {
         let Some(latest) = &self.latest else { return };
-        let Some(state) = DerivedState::of(checkpoint, latest) else {
+        let Some(state) = DerivedState::parse(checkpoint, latest) else {
             return;
         };
         self.history = state.history.into_owned();
@@ -198,7 +198,7 @@ impl HostModel {
         }
     }
 
-    pub(crate) fn pass(&mut self, time: ViewerTime) {
+    pub(crate) fn advance(&mut self, time: ViewerTime) {
         self.silence += time;
     }
 
@@ -215,7 +215,7 @@ impl HostModel {
         self.process_totals
             .binary_search_by_key(&process, |total| total.process)
             .ok()
-            .map(|at| &self.process_totals[at])
+            .map(|place| &self.process_totals[place])
     }
 
     pub(crate) fn process_tree(&self) -> &ProcessTree {
@@ -241,7 +241,7 @@ impl HostModel {
             records: &self.records,
         };
         (0..latest.processes.len())
-            .filter(|at| view.is_stand_in(*at))
+            .filter(|place| view.is_stand_in(*place))
             .count()
     }
 
@@ -250,7 +250,7 @@ impl HostModel {
         self.verdicts
             .binary_search_by_key(&process, |verdict| verdict.process)
             .ok()
-            .map(|at| &self.verdicts[at])
+            .map(|place| &self.verdicts[place])
     }
 
     /// The job of a process; `None` when the process is not in the latest snapshot.
@@ -298,7 +298,7 @@ impl HostModel {
     /// the growth of that part.
     pub(crate) fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
-            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::whole),
+            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::without_parts),
             GpuOrProcess::Process(id) => {
                 self.leaks
                     .growth(*id, self.history.process(*id), self.now())
@@ -505,7 +505,7 @@ impl HostModel {
                 records: &self.records,
             });
             self.records
-                .set_roots(&self.tree, |at| self.jobs.at(at)?.root);
+                .set_roots(&self.tree, |place| self.jobs.at(place)?.root);
         }
         self.jobs.update_memory(&self.process_totals);
         let view = ProcessView {

@@ -59,8 +59,8 @@ impl Jobs {
     pub(super) fn of(view: ProcessView<'_>) -> Self {
         let (keys, job_of) = partition::partition(view);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
-        for (at, job) in job_of.iter().enumerate() {
-            parts[*job].push(at);
+        for (place, job) in job_of.iter().enumerate() {
+            parts[*job].push(place);
         }
         let list = keys
             .into_iter()
@@ -80,7 +80,7 @@ impl Jobs {
                     .binary_search_by_key(id, |total| total.process)
                     .ok()
             });
-            let totals = places.map(|at| &process_totals[at]);
+            let totals = places.map(|place| &process_totals[place]);
             job.memory = Total::sum(totals.clone().map(|total| total.memory));
             job.gpus = totals
                 .flat_map(|total| total.gpus.iter().copied())
@@ -128,12 +128,13 @@ fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
         representative
             .into_iter()
             .chain(members.iter().copied())
-            .map(|at| view.facts(at))
+            .map(|place| view.facts(place))
     };
-    let gone = members
-        .iter()
-        .find_map(|at| view.root(*at).filter(|root| key == JobKey::Ended(root.id)));
-    let name = gone.or_else(|| representative.map(|at| &view.record(at).known));
+    let gone = members.iter().find_map(|place| {
+        view.root(*place)
+            .filter(|root| key == JobKey::Ended(root.id))
+    });
+    let name = gone.or_else(|| representative.map(|place| &view.record(place).known));
     Job {
         root,
         name: name.map_or_else(String::new, |known| known.program()),
@@ -141,7 +142,10 @@ fn describe(key: JobKey, members: &[usize], view: ProcessView<'_>) -> Job {
         origin: first(facts().map(|facts| &facts.origin)),
         memory: Err(Missing::NotYet),
         gpus: Vec::new(),
-        members: members.iter().map(|at| view.process(*at).id).collect(),
+        members: members
+            .iter()
+            .map(|place| view.process(*place).id)
+            .collect(),
         key,
     }
 }

@@ -19,7 +19,7 @@ impl HostModel {
                 return None;
             };
             let held = self.process_total(*id)?.memory.ok()?.bytes;
-            Some(GrownParts::of(
+            Some(GrownParts::at_least(
                 reserved(self.latest()?, *id, None)?,
                 held,
                 evidence.gained,
@@ -60,7 +60,7 @@ impl GrownParts {
         }
     }
 
-    fn of(parts: ReservedMemory, held: Bytes, gained: Bytes) -> Self {
+    fn at_least(parts: ReservedMemory, held: Bytes, gained: Bytes) -> Self {
         let cache = [parts.pending, parts.fragmented, parts.cache]
             .into_iter()
             .sum::<Bytes>();
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn the_gain_is_in_a_part_that_is_large_enough() {
         let check = |growth, allocated, cache, held, expected: &[GrowthPattern]| {
-            let grown = GrownParts::of(
+            let grown = GrownParts::at_least(
                 parts(allocated, cache),
                 Bytes::from_gib(held),
                 Bytes::from_gib(5),
@@ -171,7 +171,7 @@ mod tests {
                 GrowthPattern::NotPyTorch,
             ],
         );
-        let tensors = GrownParts::of(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
+        let tensors = GrownParts::at_least(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
         assert!(
             !tensors.suits("cache")
                 && !tensors.suits("not-pytorch")

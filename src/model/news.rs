@@ -296,12 +296,12 @@ impl NewsLog {
         let is_same = |a: &&HistoryEvent, b: &&HistoryEvent| {
             a.process.is_some()
                 && a.process == b.process
-                && NewsKind::of(a.kind) == NewsKind::of(b.kind)
+                && NewsKind::from_event(a.kind) == NewsKind::from_event(b.kind)
         };
         for same in events.chunk_by(is_same) {
             let Some((kind, first)) = same
                 .first()
-                .and_then(|event| Some((NewsKind::of(event.kind)?, *event)))
+                .and_then(|event| Some((NewsKind::from_event(event.kind)?, *event)))
             else {
                 continue;
             };
@@ -346,23 +346,31 @@ impl NewsLog {
     }
 
     fn add_growths(&mut self, sources: &NewsSources<'_>) {
-        let now = sources.snapshot.at;
-        let is = |growing: &Growing, is_leak: bool| {
-            if is_leak {
-                growing.is_leak()
-            } else {
-                growing.is_urgent()
-            }
-        };
+        self.note_stopped_growths(sources);
+        self.add_growths_over(sources);
+        for growing in sources.growing {
+            self.add_growth(sources, growing, true);
+            self.add_growth(sources, growing, false);
+        }
+    }
+
+    /// Notes which of the reported growths have stopped and which go on again.
+    fn note_stopped_growths(&mut self, sources: &NewsSources<'_>) {
         for known in &mut self.growths {
-            let goes_on =
-                |growing: &Growing| growing.subject == known.subject && is(growing, known.is_leak);
+            let goes_on = |growing: &Growing| {
+                growing.subject == known.subject && is_reportable(growing, known.is_leak)
+            };
             if sources.growing.iter().any(goes_on) {
                 known.stopped = None;
             } else {
-                known.stopped.get_or_insert(now);
+                known.stopped.get_or_insert(sources.snapshot.at);
             }
         }
+    }
+
+    /// Adds the news of the growths that stopped long enough ago, and forgets those growths.
+    fn add_growths_over(&mut self, sources: &NewsSources<'_>) {
+        let now = sources.snapshot.at;
         let is_over = |stopped: Option<Moment>| {
             stopped.is_some_and(|stopped| now.since(stopped) >= SAME_LEAK)
         };
@@ -399,50 +407,44 @@ impl NewsLog {
                     (false, false) => (NewsKind::FullNoMore, "no longer grows"),
                     (false, true) => (NewsKind::FullNoMore, "grows more slowly now"),
                 };
-                self.add(
-                    now,
-                    kind,
-                    Severity::Fine,
-                    subject,
-                    format!("{name} {words}"),
-                );
+                let sentence = format!("{name} {words}");
+                self.add(now, kind, Severity::Fine, subject, sentence);
             }
         }
-        for (growing, is_leak) in sources
-            .growing
-            .iter()
-            .flat_map(|growing| [(growing, true), (growing, false)])
-        {
-            let is_known = |is_leak: bool| {
-                self.growths
-                    .iter()
-                    .any(|known| known.subject == growing.subject && known.is_leak == is_leak)
-            };
-            // The news of a leak says when memory is full.
-            if !is(growing, is_leak) || is_known(is_leak) || !is_leak && is_known(true) {
-                continue;
-            }
-            let full = match (growing.left(), sources.clock) {
-                (Some(left), Some(clock)) => {
-                    format!(", full at {}", clock.near(now.after(left), now))
-                }
-                (Some(left), None) => format!(", full in {}", Elapsed(left)),
-                (None, _) => String::new(),
-            };
-            let name = self.subject(&growing.subject, sources.snapshot);
-            let (kind, word) = if is_leak {
-                (NewsKind::Leak, "LEAK")
-            } else {
-                (NewsKind::FullSoon, "FULL SOON")
-            };
-            let sentence = format!("{word} {name} {}{full}", growing.evidence.rate);
-            self.add(now, kind, Severity::Bad, growing.subject.clone(), sentence);
-            self.growths.push(ReportedGrowth {
-                subject: growing.subject.clone(),
-                is_leak,
-                stopped: None,
-            });
+    }
+
+    /// Adds the news of a leak, or of memory that is soon full, unless it is known.
+    fn add_growth(&mut self, sources: &NewsSources<'_>, growing: &Growing, is_leak: bool) {
+        let now = sources.snapshot.at;
+        let is_known = |is_leak: bool| {
+            self.growths
+                .iter()
+                .any(|known| known.subject == growing.subject && known.is_leak == is_leak)
+        };
+        // The news of a leak says when memory is full.
+        if !is_reportable(growing, is_leak) || is_known(is_leak) || !is_leak && is_known(true) {
+            return;
         }
+        let full = match (growing.left(), sources.clock) {
+            (Some(left), Some(clock)) => {
+                format!(", full at {}", clock.near(now.after(left), now))
+            }
+            (Some(left), None) => format!(", full in {}", Elapsed(left)),
+            (None, _) => String::new(),
+        };
+        let name = self.subject(&growing.subject, sources.snapshot);
+        let (kind, word) = if is_leak {
+            (NewsKind::Leak, "LEAK")
+        } else {
+            (NewsKind::FullSoon, "FULL SOON")
+        };
+        let sentence = format!("{word} {name} {}{full}", growing.evidence.rate);
+        self.add(now, kind, Severity::Bad, growing.subject.clone(), sentence);
+        self.growths.push(ReportedGrowth {
+            subject: growing.subject.clone(),
+            is_leak,
+            stopped: None,
+        });
     }
 
     fn add_suspects(&mut self, sources: &NewsSources<'_>) {
@@ -594,7 +596,7 @@ impl NewsLog {
 
 impl NewsKind {
     /// The kind of news that an event of the history is; `None` if it is none.
-    fn of(event: HistoryEventKind) -> Option<Self> {
+    fn from_event(event: HistoryEventKind) -> Option<Self> {
         match event {
             HistoryEventKind::Began => Some(Self::Began),
             HistoryEventKind::Ended(_) => Some(Self::Ended),
@@ -602,6 +604,15 @@ impl NewsKind {
             HistoryEventKind::Xid(_) => Some(Self::Xid),
             HistoryEventKind::Dropped { .. } => None,
         }
+    }
+}
+
+/// Whether a growth has news of a leak, or of memory that is soon full.
+fn is_reportable(growing: &Growing, is_leak: bool) -> bool {
+    if is_leak {
+        growing.is_leak()
+    } else {
+        growing.is_urgent()
     }
 }
 

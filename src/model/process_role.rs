@@ -186,10 +186,10 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     }
     // The interpreter's options end where the program begins; the words after it belong to the
     // program.
-    let at = rest
+    let place = rest
         .iter()
         .position(|word| !word.starts_with('-') || matches!(*word, "-m" | "-c"))?;
-    let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
+    let (option, operand) = (rest[place], rest.get(place + 1).copied().unwrap_or(""));
     match option {
         "-m" if operand.starts_with("ray.autoscaler") => Some(ProcessRole::Launcher),
         "-m" if starts_with_any(operand, &["ipykernel", "colab_kernel"]) => {

@@ -9,16 +9,16 @@ use crate::protocol::snapshot::{Gpu, GpuProcess, ProcessId, Reading, Snapshot};
 pub struct Total {
     pub bytes: Bytes,
     /// Whether a reading is missing: the true sum is `bytes` or more.
-    pub lower_bound: bool,
+    pub is_lower_bound: bool,
 }
 
 impl Total {
     /// Sums readings. When all are missing, so is the sum, for the reason of the first.
-    pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
+    pub fn sum_bytes(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
         Self::sum(parts.map(|part| {
             part.map(|bytes| Self {
                 bytes,
-                lower_bound: false,
+                is_lower_bound: false,
             })
         }))
     }
@@ -30,14 +30,14 @@ impl Total {
                 Ok(total) => {
                     let sum = known.get_or_insert_default();
                     sum.bytes = Bytes(sum.bytes.0.saturating_add(total.bytes.0));
-                    sum.lower_bound |= total.lower_bound;
+                    sum.is_lower_bound |= total.is_lower_bound;
                 }
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
         match (known, missing) {
             (Some(sum), missing) => Ok(Self {
-                lower_bound: sum.lower_bound || missing.is_some(),
+                is_lower_bound: sum.is_lower_bound || missing.is_some(),
                 ..sum
             }),
             (None, Some(why)) => Err(why),
@@ -52,7 +52,7 @@ impl fmt::Display for Total {
         write!(
             out,
             "{}{}",
-            if self.lower_bound { "≥ " } else { "" },
+            if self.is_lower_bound { "≥ " } else { "" },
             self.bytes
         )
     }
@@ -77,8 +77,8 @@ impl ProcessTotal {
         Self {
             process: gpu_process.process,
             gpus: vec![place],
-            memory: Total::of([gpu_process.memory].into_iter()),
-            capacity: Total::of([gpu.load.memory_total].into_iter()),
+            memory: Total::sum_bytes([gpu_process.memory].into_iter()),
+            capacity: Total::sum_bytes([gpu.load.memory_total].into_iter()),
             sm: gpu_process.sm,
         }
     }
@@ -112,8 +112,10 @@ pub(super) fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
             };
             ProcessTotal {
                 process: snapshot.processes[places[0].0].id,
-                memory: Total::of(uses().map(|gpu_process| gpu_process.memory)),
-                capacity: Total::of(snapshot.gpus_at(&gpus).map(|gpu| gpu.load.memory_total)),
+                memory: Total::sum_bytes(uses().map(|gpu_process| gpu_process.memory)),
+                capacity: Total::sum_bytes(
+                    snapshot.gpus_at(&gpus).map(|gpu| gpu.load.memory_total),
+                ),
                 sm: uses()
                     .map(|gpu_process| gpu_process.sm.map(Percent::value))
                     .sum::<Reading<f32>>()

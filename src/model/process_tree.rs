@@ -25,11 +25,11 @@ impl ProcessTree {
             parents: vec![None; ids.len()],
             ids,
         };
-        for (at, process) in snapshot.processes.iter().enumerate() {
+        for (place, process) in snapshot.processes.iter().enumerate() {
             let parent = process.facts.parent.ok().and_then(|pid| tree.living(pid));
             // A younger process has only reused the PID of the parent.
-            tree.parents[at] = parent.filter(|parent| {
-                *parent != at && tree.ids[*parent].start_ticks <= process.id.start_ticks
+            tree.parents[place] = parent.filter(|parent| {
+                *parent != place && tree.ids[*parent].start_ticks <= process.id.start_ticks
             });
         }
         tree.cut_cycles();
@@ -41,12 +41,12 @@ impl ProcessTree {
     fn cut_cycles(&mut self) {
         let mut seen = vec![usize::MAX; self.ids.len()];
         for from in 0..self.ids.len() {
-            let mut at = from;
-            while seen[at] == usize::MAX {
-                seen[at] = from;
-                match self.parents[at] {
-                    Some(parent) if seen[parent] == from => self.parents[at] = None,
-                    Some(parent) => at = parent,
+            let mut place = from;
+            while seen[place] == usize::MAX {
+                seen[place] = from;
+                match self.parents[place] {
+                    Some(parent) if seen[parent] == from => self.parents[place] = None,
+                    Some(parent) => place = parent,
                     None => break,
                 }
             }
@@ -56,14 +56,14 @@ impl ProcessTree {
     /// Returns the index of the process with this PID that is in `/proc`; `None` when the snapshot
     /// has none, or knows only its PID.
     pub(super) fn living(&self, pid: u32) -> Option<usize> {
-        let at = self.ids.partition_point(|id| id.pid < pid);
+        let place = self.ids.partition_point(|id| id.pid < pid);
         // A PID without start ticks is not in `/proc`, and sorts before the same PID with start
         // ticks.
-        let found = self.ids[at..]
+        let found = self.ids[place..]
             .iter()
             .take_while(|id| id.pid == pid)
             .position(|id| id.start_ticks.is_some());
-        found.map(|after| at + after)
+        found.map(|after| place + after)
     }
 
     pub(super) fn place(&self, id: ProcessId) -> Option<usize> {
@@ -89,21 +89,21 @@ impl ProcessTree {
             .collect();
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); ids.len()];
         let mut open: Vec<(usize, usize)> = Vec::new();
-        for (at, id) in ids.iter().enumerate() {
-            let above = self.place(*id).and_then(|place| {
-                self.ancestors_of(place)
+        for (place, id) in ids.iter().enumerate() {
+            let above = self.place(*id).and_then(|above| {
+                self.ancestors_of(above)
                     .find_map(|place| order.get(&place).copied())
             });
             match above {
-                Some(above) => below[above].push(at),
-                None => open.push((at, 0)),
+                Some(above) => below[above].push(place),
+                None => open.push((place, 0)),
             }
         }
         open.reverse();
         let mut tree = Vec::with_capacity(ids.len());
-        while let Some((at, depth)) = open.pop() {
-            tree.push((ids[at], depth));
-            open.extend(below[at].iter().rev().map(|child| (*child, depth + 1)));
+        while let Some((place, depth)) = open.pop() {
+            tree.push((ids[place], depth));
+            open.extend(below[place].iter().rev().map(|child| (*child, depth + 1)));
         }
         tree
     }

@@ -168,7 +168,17 @@ fn is_left_on_gpu(verdict: &Verdict) -> bool {
         VerdictKind::Zombie { .. } => {
             matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0)
         }
-        _ => false,
+        VerdictKind::MaybeOrphan(_)
+        | VerdictKind::Blocked { .. }
+        | VerdictKind::Frozen { .. }
+        | VerdictKind::Stopped { .. }
+        | VerdictKind::Foreign { .. }
+        | VerdictKind::Unreadable
+        | VerdictKind::Idle { .. }
+        | VerdictKind::WorkerOf(_)
+        | VerdictKind::Launcher
+        | VerdictKind::Active { .. }
+        | VerdictKind::TooSoon => false,
     };
     has_kind && verdict.is_on_gpu()
 }

@@ -20,7 +20,7 @@ pub(crate) struct RecordedClock {
 
 impl RecordedClock {
     /// Returns the clock of the first host whose time zone is known.
-    pub(crate) fn of(fleet: &Fleet) -> Self {
+    pub(crate) fn of_first_host(fleet: &Fleet) -> Self {
         let offset = |model: &HostModel| model.latest()?.host.facts.utc_offset.ok();
         Self {
             offset: fleet

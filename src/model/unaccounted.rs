@@ -52,13 +52,13 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
         .omitted_processes
         .is_ok()
         .then_some(gpu.health.omitted_memory);
-    let claimed = Total::of(
+    let claimed = Total::sum_bytes(
         gpu.processes
             .iter()
             .map(|gpu_process| gpu_process.memory)
             .chain(omitted),
     )?;
-    if claimed.lower_bound {
+    if claimed.is_lower_bound {
         return Err(gpu
             .processes
             .iter()

@@ -22,8 +22,8 @@ pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
 pub(crate) fn command_line(process: &Process) -> Option<String> {
     let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.iter().collect();
     let script = script(&words);
-    for at in [Some(0), script].into_iter().flatten() {
-        let word = words.get_mut(at)?;
+    for place in [Some(0), script].into_iter().flatten() {
+        let word = words.get_mut(place)?;
         *word = file_name(word);
     }
     let is_worker = process
@@ -44,9 +44,9 @@ pub(crate) fn command_line(process: &Process) -> Option<String> {
 fn script(words: &[&str]) -> Option<usize> {
     let (program, arguments) = words.split_first()?;
     // Options of Python that take the next word: `-W ignore`, `-X dev`.
-    let is_value = |at: usize| at > 0 && ["-W", "-X"].contains(&arguments[at - 1]);
-    let first = arguments.iter().enumerate().position(|(at, word)| {
-        (!word.starts_with('-') && !is_value(at)) || ["-m", "-c"].contains(word)
+    let is_value = |place: usize| place > 0 && ["-W", "-X"].contains(&arguments[place - 1]);
+    let first = arguments.iter().enumerate().position(|(place, word)| {
+        (!word.starts_with('-') && !is_value(place)) || ["-m", "-c"].contains(word)
     })?;
     (file_name(program).starts_with("python") && !arguments[first].starts_with('-'))
         .then_some(first + 1)
@@ -189,7 +189,7 @@ pub(crate) fn gpu_label(gpu: &Gpu) -> String {
 
 /// The GPUs at these indexes of the snapshot's list: `0`, `0,2`, `0-7`.
 pub(crate) fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
-    let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
+    let gpus = || places.iter().map(|place| &snapshot.gpus[*place]);
     let run = gpus().all(|gpu| gpu.facts.parent.is_none())
         && gpus()
             .zip(gpus().skip(1))
@@ -203,7 +203,7 @@ pub(crate) fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
 }
 
 /// An amount in five columns: `38.2G`, `512M`.
-pub(crate) fn short(bytes: Bytes) -> String {
+pub(crate) fn short_amount(bytes: Bytes) -> String {
     let text = bytes.to_string();
     match text.split_once(' ') {
         Some((number, unit)) => format!("{number}{}", unit.chars().next().unwrap_or('B')),
@@ -215,8 +215,8 @@ pub(crate) fn short(bytes: Bytes) -> String {
 pub(crate) fn signed(bytes: i64) -> String {
     match bytes {
         0 => "0".to_owned(),
-        1.. => format!("+{}", short(Bytes(bytes.unsigned_abs()))),
-        _ => format!("-{}", short(Bytes(bytes.unsigned_abs()))),
+        1.. => format!("+{}", short_amount(Bytes(bytes.unsigned_abs()))),
+        _ => format!("-{}", short_amount(Bytes(bytes.unsigned_abs()))),
     }
 }
 

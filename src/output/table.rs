@@ -60,18 +60,29 @@ pub(crate) fn rows<R: AsRef<[String]>>(
         .collect();
     let all = || std::iter::once(titles.as_slice()).chain(cells.iter().map(AsRef::as_ref));
     let widths: Vec<usize> = (0..headings.len())
-        .map(|at| all().map(|row| row[at].width()).max().unwrap_or_default())
+        .map(|column| {
+            all()
+                .map(|row| row[column].width())
+                .max()
+                .unwrap_or_default()
+        })
         .collect();
     for row in all() {
         let mut whole = String::new();
-        for (at, ((cell, width), (_, right))) in row.iter().zip(&widths).zip(headings).enumerate() {
+        for (column, ((cell, width), (_, right))) in
+            row.iter().zip(&widths).zip(headings).enumerate()
+        {
             let gap = " ".repeat(width - cell.width());
             let (before, after) = if *right {
                 (gap.as_str(), "")
             } else {
                 ("", gap.as_str())
             };
-            let between = if at + 1 < headings.len() { "  " } else { "" };
+            let between = if column + 1 < headings.len() {
+                "  "
+            } else {
+                ""
+            };
             let _infallible: std::fmt::Result = write!(whole, "{before}{cell}{after}{between}");
         }
         line(text, width, whole.trim_end());

@@ -59,7 +59,7 @@ pub struct Interval(pub Duration);
 impl Interval {
     /// Returns a sentence about an interval that is so long that the user may have meant
     /// milliseconds.
-    pub fn doubt(self) -> Option<String> {
+    pub fn interval_warning(self) -> Option<String> {
         const LONG: Duration = Duration::from_secs(100);
         let Self(interval) = self;
         let seconds = interval.as_secs();

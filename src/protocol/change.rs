@@ -503,8 +503,8 @@ impl Snapshot {
                 Arc::make_mut(facts).share(other);
             }
             match (found, change.facts, change.load) {
-                (Ok(at), facts, load) => {
-                    let process = &mut self.processes[at];
+                (Ok(place), facts, load) => {
+                    let process = &mut self.processes[place];
                     replace(&mut process.facts, facts);
                     replace(&mut process.load, load);
                     replace(&mut process.allocator, change.allocator);

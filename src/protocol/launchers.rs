@@ -64,7 +64,7 @@ pub fn add(lines: impl IntoIterator<Item = Launcher>) {
 }
 
 /// Returns the lines of the user as text, which [`parse`] reads; `None` without any.
-pub fn added() -> Option<String> {
+pub fn user_lines() -> Option<String> {
     let lines: Vec<&str> = launchers()[built_in().len()..]
         .iter()
         .map(|launcher| launcher.line.as_str())
@@ -284,15 +284,15 @@ fn program<'a>(argv: &[&'a str]) -> (&'a str, usize) {
             .any(|name| base_name(first).starts_with(name))
     });
     let mut rest = argv.iter().enumerate().skip(1);
-    let Some((at, word)) = rest
+    let Some((place, word)) = rest
         .find(|(_, word)| !word.starts_with('-') || **word == "-m")
         .filter(|_| is_interpreter)
     else {
         return ("", 1.min(argv.len()));
     };
-    match argv.get(at + 1) {
-        Some(module) if *word == "-m" => (module, at + 2),
-        _ => (base_name(word), at + 1),
+    match argv.get(place + 1) {
+        Some(module) if *word == "-m" => (module, place + 2),
+        _ => (base_name(word), place + 1),
     }
 }
 

@@ -496,7 +496,7 @@ impl Snapshot {
         self.processes
             .binary_search_by_key(&id, |process| process.id)
             .ok()
-            .map(|at| &self.processes[at])
+            .map(|place| &self.processes[place])
     }
 
     /// Returns whether the process is listed and has not ended.

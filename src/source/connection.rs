@@ -194,7 +194,7 @@ impl Connection {
     }
 
     /// Waits until the pipes of a connection that was closed are closed. No task delays that.
-    pub(super) async fn closed(&mut self) {
+    pub(super) async fn wait_until_closed(&mut self) {
         self.tasks.shutdown().await;
     }
 }

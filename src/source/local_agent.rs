@@ -20,7 +20,7 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     if !options.only.is_empty() {
         command.arg("--only").arg(options.only.join(","));
     }
-    if let Some(lines) = launchers::added() {
+    if let Some(lines) = launchers::user_lines() {
         command.env(launchers::VARIABLE, lines);
     }
     let flags = [

@@ -158,12 +158,12 @@ fn length_of_value(json: &[u8]) -> Option<usize> {
     let is_array = json.first() == Some(&b'[');
     let mut is_text = false;
     let mut bytes = json.iter().enumerate();
-    while let Some((at, byte)) = bytes.next() {
+    while let Some((offset, byte)) = bytes.next() {
         match byte {
             b'\\' if is_text => _ = bytes.next(),
-            b'"' if is_text && !is_array => return Some(at + 1),
+            b'"' if is_text && !is_array => return Some(offset + 1),
             b'"' => is_text = !is_text,
-            b']' if !is_text => return Some(at + 1),
+            b']' if !is_text => return Some(offset + 1),
             _ => {}
         }
     }

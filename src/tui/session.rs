@@ -337,7 +337,7 @@ impl<'a> Session<'a> {
                         self.update(Event::Recorder(report))
                     }
                     SessionInput::History(host, result) => {
-                        self.history.take(host, result).and_then(|event| self.update(event))
+                        self.history.take_result(host, result).and_then(|event| self.update(event))
                     }
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
             self.unread_end = unread.map(|end| (end, Instant::now() + READING_TIME));
         }
         self.screen_state = ScreenState::UpToDate;
-        self.pacer.drawn(Instant::now());
+        self.pacer.note_frame(Instant::now());
     }
 
     fn take_end_as_read(&mut self) {
@@ -391,7 +391,7 @@ impl<'a> Session<'a> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.history
-            .pass(self.app.live_fleet(), &self.sources, self.now);
+            .start_due(self.app.live_fleet(), &self.sources, self.now);
         self.update(Event::Tick(ViewerTime::new(self.now - before)))
     }
 
@@ -455,7 +455,7 @@ impl<'a> Session<'a> {
                 // After a SIGSTOP from elsewhere, the shell has changed the modes of the terminal.
                 if !std::mem::take(&mut self.expects_continue) {
                     self.screen
-                        .take()
+                        .take_over()
                         .context("cannot take over the terminal again")?;
                 }
                 Ok(self.resized())

@@ -165,7 +165,7 @@ impl Screen {
             written,
             spare,
         };
-        screen.take()?;
+        screen.take_over()?;
         Ok(screen)
     }
 
@@ -175,7 +175,7 @@ impl Screen {
     /// # Errors
     ///
     /// When the terminal is gone.
-    pub fn take(&mut self) -> io::Result<()> {
+    pub fn take_over(&mut self) -> io::Result<()> {
         self.tty.set_raw_mode()?;
         self.tty.is_restored.store(false, Ordering::SeqCst);
         self.painter = Painter::new(screen_size());
@@ -209,7 +209,7 @@ impl Screen {
     /// When the terminal is gone.
     pub fn return_from_shell(&mut self) -> io::Result<()> {
         *lock(&self.tty.prior) = termios::tcgetattr(io::stdout())?;
-        self.take()
+        self.take_over()
     }
 
     /// Returns the handle that restores the terminal.

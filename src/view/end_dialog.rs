@@ -165,8 +165,8 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
 
 fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
-    rows.map(move |(at, row)| {
-        if at == 0 {
+    rows.map(move |(place, row)| {
+        if place == 0 {
             row
         } else {
             format!("{:indent$}{row}", "")
@@ -221,7 +221,7 @@ fn one(theme: Theme, model: &HostModel, dialog: &EndDialog, member: &Member) -> 
         Line::from(format!("of {user}, started {started}, {state}")),
         Line::from(held),
     ];
-    if let Some(ran) = member.ran().filter(|_| !has_ended) {
+    if let Some(ran) = member.earlier_arguments().filter(|_| !has_ended) {
         lines.push(Line::styled(
             format!("it ran something else before: {}", cut(&ran.line(), 60)),
             theme.notable(),
@@ -234,8 +234,8 @@ fn one(theme: Theme, model: &HostModel, dialog: &EndDialog, member: &Member) -> 
     {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
-    if dialog.spared() > 0 && dialog.first_sent.is_none() && !has_ended {
-        let spared = dialog.spared();
+    if dialog.spared_count() > 0 && dialog.first_sent.is_none() && !has_ended {
+        let spared = dialog.spared_count();
         lines.push(Line::styled(
             format!("Tab: its whole job, {spared} more"),
             theme.dim(),
@@ -280,7 +280,7 @@ fn many(
     let now = model.now();
     for member in dialog.targets().skip(dialog.top).take(shown) {
         let (state, style) = stage(theme, member, now, dialog.first_sent);
-        let joined = if member.joined { "+" } else { " " };
+        let joined = if member.was_found_late { "+" } else { " " };
         let user = cut(&word(member.process.facts.user.as_ref()), USER - 1);
         let most = columns.saturating_sub(PID + USER + 1 + 1 + STATE).max(8);
         let command = command(&member.process, most - 1);
@@ -388,11 +388,11 @@ fn cautions(theme: Theme, dialog: &EndDialog) -> Vec<Line<'static>> {
 
 fn choices(theme: Theme, dialog: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = dialog.choices();
-    let at = choices
+    let place = choices
         .iter()
         .position(|choice| *choice == dialog.choice)
         .unwrap_or(0);
-    let top = (at + 1)
+    let top = (place + 1)
         .saturating_sub(shown)
         .min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
@@ -660,7 +660,7 @@ fn came_back(
     let keepers = model
         .latest()
         .zip(gpu)
-        .map(|(snapshot, gpu)| dialog.keepers(gpu, snapshot))
+        .map(|(snapshot, gpu)| dialog.possible_holders(gpu, snapshot))
         .unwrap_or_default();
     let pids: Vec<String> = keepers
         .iter()

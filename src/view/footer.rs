@@ -42,11 +42,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-fn typed(pen: &mut Pen<'_>, theme: Theme, what: &str, input: &Input) {
+fn typed(pen: &mut Pen<'_>, theme: Theme, prompt: &str, input: &Input) {
     let value = input.value();
     let before: String = value.chars().take(input.cursor()).collect();
     let under = value.chars().nth(input.cursor()).unwrap_or(' ');
-    pen.put(what, theme.accent()).put(&before, theme.text());
+    pen.put(prompt, theme.accent()).put(&before, theme.text());
     pen.put(
         under.to_string(),
         theme.text().add_modifier(Modifier::REVERSED),

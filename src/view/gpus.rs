@@ -175,14 +175,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.tab_from_end(word.len()).put(word, theme.accent());
     }
     let (cursor, top) = (app.gpus.cursor, app.gpus.top);
-    for (line, (at, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
+    for (line, (place, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
         let user = gpu_users::names(row.model, row.gpu).into_iter().next();
         pen.mark_edge(theme, user.and_then(|user| app.user_hues.hue(&user)), false);
         draw_line(&mut pen, theme, app, row, &columns);
-        if app.focus == List::Gpus && at == cursor {
+        if app.focus == List::Gpus && place == cursor {
             pen.select(theme, area.row());
         }
     }
@@ -215,7 +215,7 @@ fn why_no_gpu(theme: Theme, app: &App, host: HostKey, snapshot: &Snapshot) -> [L
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
-    pen.band(theme);
+    pen.style_as_heading(theme);
     for column in &columns.shown {
         let (spec, whole) = (column.spec(), columns.width(*column));
         let width = match column {
@@ -306,10 +306,10 @@ pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
     let room = width.saturating_sub(kept.sum::<usize>());
     let troubled = gpu_rows(app.fleet())
         .enumerate()
-        .filter_map(|(at, row)| Some((at, row, row.gpu.trouble.as_ref()?)));
-    let unexplained = troubled.filter(|(at, row, trouble)| {
+        .filter_map(|(place, row)| Some((place, row, row.gpu.trouble.as_ref()?)));
+    let unexplained = troubled.filter(|(place, row, trouble)| {
         let has_room = match grid {
-            Some(grid) => tiles::has_room_for(trouble, grid.tile(*at)),
+            Some(grid) => tiles::has_room_for(trouble, grid.tile(*place)),
             None => has_room_for(*row, trouble, room),
         };
         is_read(*row) || !has_room
@@ -409,7 +409,7 @@ fn draw_cell(
                 if is_old {
                     style
                 } else {
-                    theme.full(share, style)
+                    theme.memory_style(share, style)
                 },
             )
             .skip(1);

@@ -93,7 +93,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         .for_each(|level| level.line(buffer, panel, past));
     axes::marks(buffer, theme, panel, &app.marks.list);
     if let Some(x) = cursor.and_then(|at| panel.column(at)) {
-        axes::upright(buffer, theme.accent(), panel, x);
+        axes::vertical_line(buffer, theme.accent(), panel, x);
     }
     let named_rows: Vec<u16> = levels
         .iter()
@@ -182,6 +182,7 @@ fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style)
     }
 }
 
+/// Draws the figures of the present.
 fn figures(
     pen: &mut Pen<'_>,
     theme: Theme,
@@ -190,57 +191,18 @@ fn figures(
     panel: &Panel,
     series: &MemoryHistory,
 ) {
-    let word = |bytes: Option<Bytes>| {
-        bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string())
-    };
-    let now = model.now();
-    let gone = match &panel.subject.subject {
-        GpuOrProcess::Process(id) => model
-            .history()
-            .process(*id)
-            .and_then(|process| Some((*id, process.gone?))),
-        GpuOrProcess::Gpu(_) => None,
-    };
-    match gone {
-        Some((id, gone)) => {
-            let lives = model.latest().is_some_and(|snapshot| snapshot.lives(id));
-            let what = if lives { "let go" } else { "ended" };
-            let text = format!(
-                "{what} {} ago, held {}",
-                Elapsed(now.since(gone)),
-                word(series.latest())
-            );
-            figure(pen, theme, "", &text, theme.dim());
-        }
-        None => figure(
-            pen,
-            theme,
-            "now",
-            &format!("{:>8}", word(series.latest())),
-            theme.text(),
-        ),
-    }
+    held_memory(pen, theme, model, panel, series);
     if let Some(full) = panel.projection.and_then(|projection| projection.full) {
         // The clock time of the likeliest end is in the plot.
-        figure(
-            pen,
-            theme,
-            "",
-            &format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high)),
-            theme.alarm(),
-        );
+        let text = format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high));
+        figure(pen, theme, "", &text, theme.alarm());
     }
     let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
         && let (Some(name), Some(change)) = (&mark.name, present.change(|memory| memory.held))
     {
-        figure(
-            pen,
-            theme,
-            "",
-            &format!("{} since {name}", labels::change(change)),
-            theme.accent(),
-        );
+        let text = format!("{} since {name}", labels::change(change));
+        figure(pen, theme, "", &text, theme.accent());
     }
     // Where there is room for the legend, it has these figures.
     if let Some(split) = model
@@ -249,39 +211,52 @@ fn figures(
         && let (Some(allocated), Some(reserved)) =
             (split.allocated.latest(), split.reserved.latest())
     {
-        figure(
-            pen,
-            theme,
-            "allocated",
-            &allocated.to_string(),
-            theme.text(),
-        );
-        figure(
-            pen,
-            theme,
-            "unallocated",
-            &reserved.saturating_sub(allocated).to_string(),
-            theme.text(),
-        );
+        let unallocated = reserved.saturating_sub(allocated);
+        for (name, bytes) in [("allocated", allocated), ("unallocated", unallocated)] {
+            figure(pen, theme, name, &bytes.to_string(), theme.text());
+        }
     }
     for (name, value) in [("peak", series.peak), ("at first", series.baseline())] {
-        figure(pen, theme, name, &word(value), theme.text());
+        figure(pen, theme, name, &amount(value), theme.text());
     }
     if let (Some(first), Some(last), Some(began)) =
         (series.baseline(), series.latest(), series.began())
     {
-        let change = format!(
-            "{:>9}",
-            labels::change(last.0.cast_signed() - first.0.cast_signed())
-        );
-        figure(
-            pen,
-            theme,
-            "",
-            &format!("{change} in {}", Elapsed(series.end().since(began))),
-            theme.text(),
-        );
+        let change = labels::change(last.0.cast_signed() - first.0.cast_signed());
+        let text = format!("{change:>9} in {}", Elapsed(series.end().since(began)));
+        figure(pen, theme, "", &text, theme.text());
     }
+}
+
+/// Draws the memory in use now, or that of a process when it ended or released its GPU memory.
+fn held_memory(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    model: &HostModel,
+    panel: &Panel,
+    series: &MemoryHistory,
+) {
+    let latest = amount(series.latest());
+    let gone = match &panel.subject.subject {
+        GpuOrProcess::Process(id) => model
+            .history()
+            .process(*id)
+            .and_then(|process| Some((*id, process.gone?))),
+        GpuOrProcess::Gpu(_) => None,
+    };
+    let Some((id, gone)) = gone else {
+        figure(pen, theme, "now", &format!("{latest:>8}"), theme.text());
+        return;
+    };
+    let lives = model.latest().is_some_and(|snapshot| snapshot.lives(id));
+    let verb = if lives { "let go" } else { "ended" };
+    let ago = Elapsed(model.now().since(gone));
+    let text = format!("{verb} {ago} ago, held {latest}");
+    figure(pen, theme, "", &text, theme.dim());
+}
+
+fn amount(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string())
 }
 
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
@@ -298,8 +273,8 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
     let held = model
         .series(&panel.subject.subject)
         .and_then(|series| series.at(at, now));
-    let held = held.map_or_else(|| "unknown".to_owned(), |range| range.high.to_string());
-    pen.put(held, theme.text()).skip(2);
+    pen.put(amount(held.map(|range| range.high)), theme.text())
+        .skip(2);
     let high = |curve: &Curve| curve.at(at, now).map(|range| range.high);
     let mut parts = Vec::new();
     match &panel.subject.subject {

@@ -36,43 +36,17 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     };
     pen.put("gputop", theme.accent()).skip(1);
-    if let Some(replay) = &app.replay {
-        pen.put(replay.words(), theme.badge()).skip(2);
-    }
-    if let Some(recording) = &app.active_recording {
-        let style = if recording.is_paused() {
-            theme.alarm()
-        } else {
-            theme.badge()
-        };
-        pen.put(recording.words(), style).skip(2);
-    }
+    replay_and_recording(&mut pen, theme, app);
     if let Some((words, style)) = silence(theme, app) {
         pen.put(words, style);
         return;
     }
     let fleet = app.fleet();
     let is_simulated = gpu_rows(fleet).any(|row| row.gpu.facts.simulated);
-    let badge = |trouble: TroubleWords| {
-        (
-            format!(" {} ", trouble.text),
-            theme.severity(trouble.severity),
-        )
-    };
-    let first = app.named_trouble().map(badge);
-    let others = app.other_troubles().map(badge);
-    let troubles: Vec<(String, Style)> = first.into_iter().chain(others).collect();
+    let troubles = troubles(theme, app);
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
-    let names: Vec<String> = fleet
-        .hosts()
-        .map(|(host, _)| fleet.both_names(host))
-        .collect();
-    let name = if fleet.has_many() {
-        format!("{} hosts: {}", names.len(), names.join(", "))
-    } else {
-        names.concat()
-    };
+    let name = host_names(fleet);
     let wanted_by = |texts: &[(String, Style)]| {
         texts
             .iter()
@@ -122,6 +96,46 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         && let Some(snapshot) = model.latest()
     {
         figures(&mut pen, theme, snapshot);
+    }
+}
+
+/// Draws the state of the replay and of the recording that the user started.
+fn replay_and_recording(pen: &mut Pen<'_>, theme: Theme, app: &App) {
+    if let Some(replay) = &app.replay {
+        pen.put(replay.words(), theme.badge()).skip(2);
+    }
+    if let Some(recording) = &app.active_recording {
+        let style = if recording.is_paused() {
+            theme.alarm()
+        } else {
+            theme.badge()
+        };
+        pen.put(recording.words(), style).skip(2);
+    }
+}
+
+/// Returns the words about the first trouble and about the others.
+fn troubles(theme: Theme, app: &App) -> Vec<(String, Style)> {
+    let badge = |trouble: TroubleWords| {
+        (
+            format!(" {} ", trouble.text),
+            theme.severity(trouble.severity),
+        )
+    };
+    let first = app.named_trouble().map(badge);
+    let others = app.other_troubles().map(badge);
+    first.into_iter().chain(others).collect()
+}
+
+fn host_names(fleet: &Fleet) -> String {
+    let names: Vec<String> = fleet
+        .hosts()
+        .map(|(host, _)| fleet.both_names(host))
+        .collect();
+    if fleet.has_many() {
+        format!("{} hosts: {}", names.len(), names.join(", "))
+    } else {
+        names.concat()
     }
 }
 
@@ -262,8 +276,8 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
         pen.skip(2).put("load ", theme.dim());
         // Values from 1 to 1000 have the same width, so the rest of the line does not move.
         let places = |load: f64| if load < 99.995 { 2 } else { 1 };
-        for (at, load) in [one, five, fifteen].into_iter().enumerate() {
-            pen.skip(at.min(1))
+        for (place, load) in [one, five, fifteen].into_iter().enumerate() {
+            pen.skip(place.min(1))
                 .put(format!("{load:>5.*}", places(load)), theme.text());
         }
     }

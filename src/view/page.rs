@@ -8,7 +8,7 @@ use super::theme::{Fill, Theme};
 use crate::app::App;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
-use crate::app::page::{LABEL, PageLine};
+use crate::app::page::{LABEL, NewsPart, PageLine};
 use crate::model::{Severity, TensorLayer};
 
 pub(super) fn head(
@@ -44,91 +44,93 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let Some(mut pen) = Pen::at(buffer, area, row) else {
             return;
         };
-        match line {
-            PageLine::Head(text) => {
-                pen.band(theme);
-                pen.put(text, theme.head())
+        let place = Area {
+            y: area.y + row,
+            height: 1,
+            ..area
+        };
+        draw_line(&mut pen, theme, line, place);
+    }
+}
+
+/// Draws a line of a page. The pen is at the beginning of `place`, the row of the line.
+fn draw_line(pen: &mut Pen<'_>, theme: Theme, line: &PageLine, place: Area) {
+    let room = usize::from(place.width).saturating_sub(2 + LABEL + 1 + 1);
+    match line {
+        PageLine::Head(text) => {
+            pen.style_as_heading(theme);
+            pen.put(text, theme.head());
+        }
+        PageLine::Bar(breakdown) => {
+            let whole = breakdown.whole;
+            pen.skip(2 + LABEL + 1)
+                .breakdown(theme, breakdown, whole, room, theme.text());
+        }
+        PageLine::Layers(amounts) => {
+            let mut layers = TensorLayer::ALL.into_iter();
+            let parts =
+                amounts.map(|bytes| (bytes, layers.next().map_or(Fill::Other, Fill::of_layer)));
+            let all = amounts.iter().copied().sum();
+            pen.skip(2 + LABEL + 1)
+                .amounts(theme, parts, all, room, theme.text());
+        }
+        PageLine::Layer(layer, label, text) => {
+            let fill = Fill::of_layer(*layer);
+            pen.put(theme.bar_glyph(fill).to_string(), theme.edge(fill))
+                .skip(1);
+            pen.cell(label, LABEL, Align::Left, theme.dim())
+                .skip(1)
+                .put(text, theme.text());
+        }
+        PageLine::Legend => legend(pen, theme),
+        PageLine::News(part) => {
+            news_line(pen, theme, part);
+            if part.is_selected {
+                pen.select(theme, place);
             }
-            PageLine::Bar(breakdown) => {
-                let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
-                pen.skip(2 + LABEL + 1).breakdown(
-                    theme,
-                    breakdown,
-                    breakdown.whole,
-                    room,
-                    theme.text(),
-                )
-            }
-            PageLine::Layers(amounts) => {
-                let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
-                let mut layers = TensorLayer::ALL.into_iter();
-                let parts =
-                    amounts.map(|bytes| (bytes, layers.next().map_or(Fill::Other, Fill::of_layer)));
-                let all = amounts.iter().copied().sum();
-                pen.skip(2 + LABEL + 1)
-                    .amounts(theme, parts, all, room, theme.text())
-            }
-            PageLine::Layer(layer, label, text) => {
-                let fill = Fill::of_layer(*layer);
-                pen.put(theme.bar_glyph(fill).to_string(), theme.edge(fill))
-                    .skip(1);
-                pen.cell(label, LABEL, Align::Left, theme.dim())
-                    .skip(1)
-                    .put(text, theme.text())
-            }
-            PageLine::Legend => {
-                pen.skip(2 + LABEL + 1);
-                for (fill, name) in [
-                    (Fill::Allocated, "allocated"),
-                    (Fill::Unallocated, "unallocated"),
-                    (Fill::Other, "other"),
-                ] {
-                    let glyph = theme.bar_glyph(fill).to_string().repeat(2);
-                    pen.put(glyph, theme.edge(fill))
-                        .skip(1)
-                        .put(name, theme.text())
-                        .skip(3);
-                }
-                pen.put("──", theme.dim()).skip(1).put("free", theme.text())
-            }
-            PageLine::News(part) => {
-                let style = news::style(theme, part.severity);
-                pen.skip(2)
-                    .cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim())
-                    .skip(1);
-                // Only the first line of a sentence has a time.
-                if part.time.is_empty() {
-                    let style = if part.severity > Severity::Fine {
-                        theme.text()
-                    } else {
-                        style
-                    };
-                    pen.skip(2).put(&part.text, style);
-                } else {
-                    news::sentence(
-                        pen.put(news::sign(part.kind), style).skip(1),
-                        theme,
-                        part.severity,
-                        &part.text,
-                    );
-                }
-                if part.is_selected {
-                    pen.select(
-                        theme,
-                        Area {
-                            y: area.y + row,
-                            height: 1,
-                            ..area
-                        },
-                    );
-                }
-                &mut pen
-            }
-            PageLine::Field(label, text) => pen
-                .skip(2)
+        }
+        PageLine::Field(label, text) => {
+            pen.skip(2)
                 .cell(label, LABEL, Align::Left, theme.dim())
                 .skip(1)
-                .put(text, theme.text()),
+                .put(text, theme.text());
+        }
+    }
+}
+
+/// Draws the glyphs of a memory bar with their names.
+fn legend(pen: &mut Pen<'_>, theme: Theme) {
+    pen.skip(2 + LABEL + 1);
+    for (fill, name) in [
+        (Fill::Allocated, "allocated"),
+        (Fill::Unallocated, "unallocated"),
+        (Fill::Other, "other"),
+    ] {
+        let glyph = theme.bar_glyph(fill).to_string().repeat(2);
+        pen.put(glyph, theme.edge(fill))
+            .skip(1)
+            .put(name, theme.text())
+            .skip(3);
+    }
+    pen.put("──", theme.dim()).skip(1).put("free", theme.text());
+}
+
+/// Draws one line of a piece of news, whose sentence may take several.
+fn news_line(pen: &mut Pen<'_>, theme: Theme, part: &NewsPart) {
+    let style = news::style(theme, part.severity);
+    pen.skip(2)
+        .cell(&part.time, "07-14 03:41".len(), Align::Left, theme.dim())
+        .skip(1);
+    // Only the first line of a sentence has a time.
+    if part.time.is_empty() {
+        let style = if part.severity > Severity::Fine {
+            theme.text()
+        } else {
+            style
         };
+        pen.skip(2).put(&part.text, style);
+    } else {
+        pen.put(news::sign(part.kind), style).skip(1);
+        news::sentence(pen, theme, part.severity, &part.text);
     }
 }

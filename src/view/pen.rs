@@ -293,7 +293,7 @@ impl<'a> Pen<'a> {
     }
 
     /// Gives the rest of the line the style of headings, and the column before the line too.
-    pub(super) fn band(&mut self, theme: Theme) {
+    pub(super) fn style_as_heading(&mut self, theme: Theme) {
         let x = if self.x == self.start {
             self.x.saturating_sub(1)
         } else {

@@ -50,7 +50,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         header::draw(&mut pen, theme, app, &columns, below);
     }
-    for (line, (at, row)) in (1..area.height).zip(app.processes.rows.iter().enumerate().skip(top)) {
+    for (line, (place, row)) in
+        (1..area.height).zip(app.processes.rows.iter().enumerate().skip(top))
+    {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
@@ -70,7 +72,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                 let process_line = ProcessLine {
                     process_total: on_gpu.as_ref().or(whole.process_total),
                     is_kept: row.is_kept,
-                    only_suspects: app.processes.view.suspects,
+                    only_suspects: app.processes.view.only_suspects,
                     ..whole
                 };
                 painter.draw_process(&mut pen, *id, &process_line, row.depth);
@@ -79,7 +81,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             rows::RowSubject::Group(group) => draw_group(&mut pen, theme, app, group),
             rows::RowSubject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
-        if app.focus == List::Processes && at == cursor {
+        if app.focus == List::Processes && place == cursor {
             pen.select(theme, area.row());
         }
     }
@@ -231,7 +233,7 @@ impl RowPainter<'_> {
             .unwrap_or_default();
         let is_old = gpus
             .iter()
-            .any(|at| line.model.age(&line.snapshot.gpus[*at]).is_some());
+            .any(|gpu| line.model.age(&line.snapshot.gpus[*gpu]).is_some());
         let is_verified = line.process.facts.identity != Identity::Unverified;
         // Related processes without a GPU only complete the picture.
         let plain = if is_verified && line.process_total.is_some() {
@@ -396,6 +398,6 @@ fn capacity(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Bytes> 
     process_total
         .gpus
         .iter()
-        .map(|at| snapshot.gpus[*at].load.memory_total.ok())
+        .map(|gpu| snapshot.gpus[*gpu].load.memory_total.ok())
         .sum()
 }

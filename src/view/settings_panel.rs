@@ -38,7 +38,7 @@ pub(super) fn draw(
     };
     let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
     page::head(buffer, theme, area, "Settings", top, items.len());
-    for (row, (at, (item, is_on))) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
+    for (row, (place, (item, is_on))) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else {
             return;
         };
@@ -77,7 +77,7 @@ pub(super) fn draw(
         pen.cell(name, NAME, Align::Left, theme.text())
             .skip(1)
             .words(help, theme.dim());
-        if at == cursor {
+        if place == cursor {
             pen.select(theme, area);
         }
     }

@@ -20,11 +20,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
     let area = Area { height, ..area };
     Clear.render(rect(area).intersection(buffer.area), buffer);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.band(theme);
+        pen.style_as_heading(theme);
         pen.put("Sort by", theme.head());
     }
     let top = (cursor + 1).saturating_sub(rows);
-    for (line, (at, column)) in (1..area.height).zip(choices.into_iter().enumerate().skip(top)) {
+    for (line, (place, column)) in (1..area.height).zip(choices.into_iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
@@ -39,7 +39,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, cursor: usize, 
             .cell(column.spec().name, NAME, Align::Left, theme.text())
             .skip(1);
         pen.words(column.spec().help, theme.dim());
-        if at == cursor {
+        if place == cursor {
             pen.select(theme, area);
         }
     }

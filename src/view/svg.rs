@@ -42,7 +42,7 @@ const LIGHT: Palette = Palette {
 impl Palette {
     /// The red, green and blue of a colour; `otherwise` for the terminal's own.
     fn rgb(&self, colour: Color, otherwise: u32) -> u32 {
-        let sixteen = |at: usize| self.sixteen[at];
+        let sixteen = |number: usize| self.sixteen[number];
         match colour {
             Color::Reset => otherwise,
             Color::Black => sixteen(0),
@@ -62,14 +62,14 @@ impl Palette {
             Color::LightCyan => sixteen(14),
             Color::White => sixteen(15),
             Color::Rgb(red, green, blue) => u32::from_be_bytes([0, red, green, blue]),
-            Color::Indexed(at @ 0..=15) => sixteen(at.into()),
+            Color::Indexed(number @ 0..=15) => sixteen(number.into()),
             // A cube of 6 x 6 x 6 colours, then 24 greys.
-            Color::Indexed(at @ 16..=231) => {
+            Color::Indexed(number @ 16..=231) => {
                 let level = |step: u8| [0, 95, 135, 175, 215, 255][usize::from(step % 6)];
-                let at = at - 16;
-                u32::from_be_bytes([0, level(at / 36), level(at / 6), level(at)])
+                let number = number - 16;
+                u32::from_be_bytes([0, level(number / 36), level(number / 6), level(number)])
             }
-            Color::Indexed(at) => u32::from(8 + 10 * (at - 232)) * 0x01_0101,
+            Color::Indexed(number) => u32::from(8 + 10 * (number - 232)) * 0x01_0101,
         }
     }
 }
@@ -93,7 +93,7 @@ struct Ink {
 }
 
 impl Ink {
-    fn of(cell: &Cell, palette: &Palette) -> Self {
+    fn new(cell: &Cell, palette: &Palette) -> Self {
         let has = |modifier| cell.modifier.contains(modifier);
         let (mut colour, mut background) = (
             palette.rgb(cell.fg, palette.text),
@@ -218,7 +218,7 @@ fn row<'a>(buffer: &'a Buffer, y: u16, palette: &Palette) -> Vec<PlacedCell<'a>>
                 x,
                 text,
                 glyph,
-                ink: Ink::of(cell, palette),
+                ink: Ink::new(cell, palette),
             });
         }
     }

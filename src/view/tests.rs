@@ -14,7 +14,7 @@ use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::reply::{Outcome, Reply};
-use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::example::{allocator_stats, host};
 use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, Cause, DeviceAllocator, Missing, Snapshot, State, Trouble,
 };
@@ -29,12 +29,12 @@ mod waiting_hosts;
 
 /// Eight GPUs and twelve processes.
 fn busy() -> Snapshot {
-    (0..12u32).fold(host(8), |host, at| {
-        let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
+    (0..12u32).fold(host(8), |host, number| {
+        let memory = Bytes::from_mib(u64::from(1000 + number * 3000));
         host.with(
-            1000 + at * 7919,
+            1000 + number * 7919,
             "python train.py --model resnet50",
-            at as usize % 8,
+            number as usize % 8,
             memory,
         )
     })
@@ -290,8 +290,9 @@ fn with_parts(each: &[(u64, u64)]) -> Snapshot {
         snapshot = snapshot.with(pid, "python train.py", 0, Bytes::from_gib(reserved + 2));
         let gpu = Some(snapshot.gpus[0].uuid.clone());
         let it = snapshot.processes.last_mut().unwrap();
-        it.allocator =
-            Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
+        it.allocator = Some(
+            allocator_stats(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into(),
+        );
     }
     snapshot
 }

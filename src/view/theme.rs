@@ -221,7 +221,7 @@ impl Theme {
     const FULL: f64 = 0.95;
 
     /// The style of a figure of memory: strong when this share is in use, and `otherwise` below.
-    pub(super) fn full(self, share: Option<f64>, otherwise: Style) -> Style {
+    pub(super) fn memory_style(self, share: Option<f64>, otherwise: Style) -> Style {
         if share.is_some_and(|share| share >= Self::FULL) {
             self.accent()
         } else {

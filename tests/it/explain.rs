@@ -285,7 +285,7 @@ fn an_error_without_figures_is_named_with_what_followed() {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
-    let at = |words: &str| {
+    let offset = |words: &str| {
         text.find(words)
             .unwrap_or_else(|| panic!("no `{words}` in\n{text}"))
     };
@@ -297,7 +297,9 @@ fn an_error_without_figures_is_named_with_what_followed() {
         "What followed: torchrun ended the other ranks",
     ];
     assert!(
-        order.windows(2).all(|pair| at(pair[0]) < at(pair[1])),
+        order
+            .windows(2)
+            .all(|pair| offset(pair[0]) < offset(pair[1])),
         "{text}"
     );
 }
@@ -379,14 +381,14 @@ fn an_endless_log_takes_bounded_memory() {
     };
     let mut sent = Vec::new();
     let mut early = 0;
-    for at in 0..PIECES {
+    for place in 0..PIECES {
         let number =
-            format!("\nCUDA out of memory. Tried to allocate {at}.00 MiB. GPU 0 has a tot");
+            format!("\nCUDA out of memory. Tried to allocate {place}.00 MiB. GPU 0 has a tot");
         for bytes in [piece.as_slice(), number.as_bytes()] {
             pipeline.write(bytes);
             sent.extend_from_slice(bytes);
         }
-        if at == PIECES / 8 {
+        if place == PIECES / 8 {
             early = resident(&pipeline);
         }
     }
@@ -674,13 +676,13 @@ fn on_a_terminal_the_explanation_follows_the_log() {
     let terminal = Terminal::run(command.arg(env!("CARGO_BIN_EXE_gputop")).arg(&log), 120, 40);
     terminal.wait_for("What to try first");
     let text = terminal.text();
-    let at = |words: &str| {
+    let offset = |words: &str| {
         text.find(words)
             .unwrap_or_else(|| panic!("no `{words}` in\n{text}"))
     };
     assert!(
-        at("epoch 1") < at("RuntimeError")
-            && at("RuntimeError") < at("CUDA out of memory on GPU 0"),
+        offset("epoch 1") < offset("RuntimeError")
+            && offset("RuntimeError") < offset("CUDA out of memory on GPU 0"),
         "{text}"
     );
 }

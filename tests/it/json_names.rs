@@ -158,13 +158,13 @@ fn walk_schema(path: &str, schema: &Value, root: &Value, paths: &mut Paths) {
     if schema["items"].is_object() {
         walk_schema(&format!("{path}[]"), &schema["items"], root, paths);
     }
-    for (at, item) in schema["prefixItems"]
+    for (place, item) in schema["prefixItems"]
         .as_array()
         .into_iter()
         .flatten()
         .enumerate()
     {
-        walk_schema(&format!("{path}[{at}]"), item, root, paths);
+        walk_schema(&format!("{path}[{place}]"), item, root, paths);
     }
     if schema["additionalProperties"].is_object() {
         walk_schema(

@@ -115,11 +115,11 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
 fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_others_are_counted() {
     let mut host = Host::new(["H100"; 2]);
     host.change(|world| {
-        for (at, gpu) in (0..).zip(&mut world.gpus) {
+        for (place, gpu) in (0..).zip(&mut world.gpus) {
             // The second GPU has 3,000 processes of 2 MiB, the first as many of 1 MiB.
-            let pids = 100_000 + at * 10_000..103_000 + at * 10_000;
+            let pids = 100_000 + place * 10_000..103_000 + place * 10_000;
             gpu.processes = pids
-                .map(|pid| GpuProcess::fictional(pid, u64::from(at + 1) << 20))
+                .map(|pid| GpuProcess::fictional(pid, u64::from(place + 1) << 20))
                 .collect();
         }
     });

@@ -80,7 +80,7 @@ fn reports_are_listed_latest_first_and_damaged_ones_left_out() {
     assert_eq!(lines.len(), 4, "{text}");
     let all = json(&host.run(["ooms", "--json"]));
     assert_eq!(all[1]["report"]["program"], "old.py");
-    let parts = |at: usize| &all[at]["report"]["devices"][0]["category_bytes"];
+    let parts = |place: usize| &all[place]["report"]["devices"][0]["category_bytes"];
     assert_eq!(parts(0)["activations"], 750, "{all}");
     assert_eq!(parts(0), parts(1));
     let text = host.run(["explain", "--last"]).text();

@@ -55,7 +55,14 @@ fn every_field_is_written_as_nvidia_smi_writes_it() {
         "{text}"
     );
     let answers: Vec<_> = (0..names.len())
-        .map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at]))
+        .map(|column| {
+            (
+                names[column],
+                rows[0][column],
+                rows[1][column],
+                rows[2][column],
+            )
+        })
         .collect();
     let wrong: Vec<_> = answers
         .iter()
@@ -425,8 +432,8 @@ fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
     wait_until("four lines", || text().lines().count() > 4);
     let text = text();
     let ms = |line: &str| {
-        let [hour, minute, second, ms] = [11, 14, 17, 20].map(|at| {
-            line[at..]
+        let [hour, minute, second, ms] = [11, 14, 17, 20].map(|offset| {
+            line[offset..]
                 .split([':', '.'])
                 .next()
                 .expect("a part")
@@ -486,16 +493,19 @@ fn csv_has_the_names_and_units_of_json() {
         "{text}"
     );
     assert!(!rows[1][1].is_empty(), "the host has a name: {text}");
-    let at = |name: &str| {
+    let column = |name: &str| {
         rows[0]
             .iter()
             .position(|column| *column == name)
             .unwrap_or_else(|| panic!("no {name} in {text}"))
     };
-    assert_eq!(rows[2][at("memory_total_bytes")], (8192 * MIB).to_string());
-    assert_eq!(rows[2][at("sm_utilization_percent")], "8");
     assert_eq!(
-        rows[1][at("power_watts")],
+        rows[2][column("memory_total_bytes")],
+        (8192 * MIB).to_string()
+    );
+    assert_eq!(rows[2][column("sm_utilization_percent")], "8");
+    assert_eq!(
+        rows[1][column("power_watts")],
         "69.9",
         "an f32 as f64 has noise"
     );

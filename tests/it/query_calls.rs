@@ -92,9 +92,9 @@ fn a_field_has_the_same_value_in_every_query() {
         let all = query(&names);
         for part in 0..PARTS {
             let places: Vec<usize> = (part..names.len()).step_by(PARTS).collect();
-            let values = query(&places.iter().map(|at| names[*at]).collect::<Vec<_>>());
-            for (at, value) in places.iter().zip(values) {
-                assert_eq!(value, all[*at], "{} of {persona}", names[*at]);
+            let values = query(&places.iter().map(|place| names[*place]).collect::<Vec<_>>());
+            for (place, value) in places.iter().zip(values) {
+                assert_eq!(value, all[*place], "{} of {persona}", names[*place]);
             }
         }
     }

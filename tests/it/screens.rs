@@ -196,11 +196,11 @@ fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
     let mut terminal = Terminal::start(&host, []);
     let order = |screen: &vt100::Screen| {
         let text = screen.contents();
-        let at = |pid: u32| {
+        let line_of = |pid: u32| {
             text.lines()
                 .position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep"))
         };
-        Some((at(large)?, at(small)?))
+        Some((line_of(large)?, line_of(small)?))
     };
     terminal.wait_until("the larger first", |screen| {
         order(screen).is_some_and(|(large, small)| large < small)

@@ -156,7 +156,7 @@ fn a_loop_of_ten_milliseconds_is_kept() {
             .expect("a pipe can be read")
     };
     let header = line();
-    let at = header
+    let column = header
         .split(',')
         .position(|name| name == "unix_time_ms")
         .expect("the CSV has the time");
@@ -164,7 +164,7 @@ fn a_loop_of_ten_milliseconds_is_kept() {
         .map(|_| {
             line()
                 .split(',')
-                .nth(at)
+                .nth(column)
                 .expect("a cell")
                 .parse()
                 .expect("a number")

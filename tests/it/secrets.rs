@@ -187,7 +187,7 @@ fn secrets_in_lines_of_earlier_versions_are_shown_and_copied_nowhere() {
     let secret = |number: usize| format!("Zq{number}Xk7Wv7s3cr3t");
     let commands: Vec<String> = (0..)
         .zip(COMMAND_LINES)
-        .map(|(at, line)| line.replace("VALUE", &secret(at)))
+        .map(|(place, line)| line.replace("VALUE", &secret(place)))
         .collect();
     let leaks = |text: &str| {
         (0..commands.len())

@@ -265,10 +265,10 @@ fn names(line: &str, word: &str) -> bool {
         letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
     };
     let (first, last) = (word.chars().next(), word.chars().next_back());
-    line.match_indices(word).any(|(at, _)| {
+    line.match_indices(word).any(|(offset, _)| {
         let (before, after) = (
-            line[..at].chars().next_back(),
-            line[at + word.len()..].chars().next(),
+            line[..offset].chars().next_back(),
+            line[offset + word.len()..].chars().next(),
         );
         !(is_part(first) && is_part(before) || is_part(last) && last != Some('_') && is_part(after))
     })
@@ -431,7 +431,7 @@ fn each_file_begins_with_its_purpose_and_is_short_and_well_named() {
 
 #[test]
 fn every_python_file_of_the_probe_is_in_the_binary() {
-    const LIST: &str = "src/commands/probe_files.rs";
+    const LIST: &str = "src/files/probe_files.rs";
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = fs::read_to_string(root.join(LIST)).expect("the list exists");
     let probe = root.join("assets/probe");

@@ -239,7 +239,7 @@ impl<'a> ForcedEnd<'a> {
             let mut running = None;
             for (pid, (_, activity)) in &mut self.members {
                 if *activity == StopActivity::Moving {
-                    *activity = StopActivity::of_process(*pid);
+                    *activity = StopActivity::read(*pid);
                     running = running.or((*activity == StopActivity::Moving).then_some(*pid));
                 }
             }
@@ -259,7 +259,7 @@ impl<'a> ForcedEnd<'a> {
     fn are_all_still(&mut self) -> bool {
         let (mut is_blocked, mut is_moving) = (false, false);
         for (pid, (process, activity)) in &mut self.members {
-            *activity = StopActivity::of_process(*pid);
+            *activity = StopActivity::read(*pid);
             is_blocked |= *activity == StopActivity::Blocked;
             if *activity == StopActivity::Moving {
                 is_moving = true;

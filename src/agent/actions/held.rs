@@ -77,12 +77,13 @@ impl HeldProcess {
             other => Refusal::Failed(number, other),
         })?;
         let mut line = Vec::new();
-        let stat =
-            stat::of(number, &mut line).map_err(|error| match Errno::from_io_error(&error) {
+        let stat = stat::read_process(number, &mut line).map_err(|error| {
+            match Errno::from_io_error(&error) {
                 Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended(number),
                 // For example, no descriptor is free.
                 Some(other) => Refusal::Failed(number, other),
-            })?;
+            }
+        })?;
         if process.start_ticks != Some(stat.start_ticks) {
             return Err(Refusal::Ended(number));
         }
@@ -154,7 +155,7 @@ impl HeldProcess {
     /// reaped.
     pub(super) fn state_and_parent(&self) -> Option<(State, u32)> {
         let mut line = Vec::new();
-        let stat = stat::of(self.process.pid, &mut line).ok()?;
+        let stat = stat::read_process(self.process.pid, &mut line).ok()?;
         // Until it is reaped, no other process has its PID.
         (!self.is_reaped()).then_some((stat.state, stat.parent))
     }
@@ -243,7 +244,7 @@ impl HeldProcess {
                     .clamp(Self::REAP_CHECK[0], Self::REAP_CHECK[1]),
             ),
         );
-        match stat::of(self.process.pid, &mut Vec::new()) {
+        match stat::read_process(self.process.pid, &mut Vec::new()) {
             // Linux before 5.5 does not show -1 for a reaped process, hence the other two
             // conditions.
             Ok(stat)
@@ -266,7 +267,8 @@ impl HeldProcess {
 
     fn alive(&self, elapsed: Duration) -> Outcome {
         let pid = self.process.pid;
-        let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
+        let state =
+            stat::read_process(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
         // If only the main thread has ended, the state of a living thread is reported.
         let thread = (state == State::Zombie)
             .then(|| living_thread(pid))

@@ -133,7 +133,7 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
         ancestors: ancestors(stat.parent),
         cwd: link(&directory.path.join("cwd")),
         exe: link(&directory.path.join("exe")),
-        environment: environment.map(|environment| Environment::shown(&environment)),
+        environment: environment.map(|environment| Environment::shown_variables(&environment)),
         limits: directory.read("limits").map(|limits| parse_limits(&limits)),
         files,
         cgroup: directory
@@ -237,7 +237,7 @@ fn ancestors(parent: u32) -> Vec<(u32, Text)> {
     let (mut ancestors, mut line, mut next) = (Vec::new(), Vec::new(), parent);
     while next != 0
         && ancestors.len() < MOST_ANCESTORS
-        && let Ok(stat) = stat::of(next, &mut line)
+        && let Ok(stat) = stat::read_process(next, &mut line)
     {
         ancestors.push((next, Text::new(stat.comm)));
         next = stat.parent;

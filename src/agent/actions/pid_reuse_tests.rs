@@ -128,7 +128,7 @@ fn round(handler: &TestHandler, victim: Sleeper, case: ReuseCase) -> Option<bool
 /// after its start.
 fn identity_of(process: ProcessId) -> Identity {
     let passed = Some(now_in_ticks()) > process.start_ticks;
-    if passed && stat::of(process.pid, &mut Vec::new()).is_ok() {
+    if passed && stat::read_process(process.pid, &mut Vec::new()).is_ok() {
         Identity::Sure
     } else {
         Identity::Fresh

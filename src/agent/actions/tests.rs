@@ -118,7 +118,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
     }
     let (handler, mut child) = (
         TestHandler::new(),
-        Sleeper::of("python3", &["-c", PROGRAM]).wait_a_tick(),
+        Sleeper::spawn("python3", &["-c", PROGRAM]).wait_a_tick(),
     );
     let id = child.id();
     // The line shows that the second thread runs: then only the leader is a zombie.
@@ -188,7 +188,7 @@ fn a_process_that_must_not_be_signalled_is_not_held() {
     // The main loop has not noticed yet that another process has the PID.
     handler.list(earlier, Identity::Sure);
     handler.expect_refusal(earlier, "has already ended");
-    if let Ok(kthreadd) = stat::of(2, &mut Vec::new())
+    if let Ok(kthreadd) = stat::read_process(2, &mut Vec::new())
         && kthreadd.is_kernel_thread()
     {
         handler.list(id_of(2), Identity::Sure);

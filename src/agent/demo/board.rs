@@ -1,26 +1,20 @@
 //! Computes the detail of a simulated GPU: fixed values of an H100 board, and activity that follows
 //! the GPU's load.
 
-use super::scene::{FIRST_RANK, GPUS, percent, whole};
+use super::scene::{FIRST_RANK, GPUS, percent, rounded};
 use crate::agent::GpuReadings;
-use crate::base::units::{Bytes, Celsius, Hertz, Percent};
+use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
-pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
+pub(super) fn with_detail(mut gpu: GpuReadings) -> GpuReadings {
     let (Ok(sm), Ok(temperature), Ok(clock)) =
         (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock)
     else {
         return gpu;
     };
     let (index, sm) = (gpu.facts.index, f64::from(sm.value()));
-    let clean = || EccCounts {
-        dram: Ok(0),
-        sram: Ok(0),
-        total: Ok(0),
-        ..EccCounts::missing(Missing::Unsupported)
-    };
     let share = |factor: f64| Ok(Percent::new(percent((sm * factor).round())));
-    let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
+    let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(rounded(mib))));
     // The ranks of the distributed job communicate over NVLink.
     let uses_nvlink = index >= FIRST_RANK;
     let nvlink = mib(if uses_nvlink { sm * 310.0 } else { 0.0 });
@@ -33,8 +27,37 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         },
         nvlink: Some(true),
     });
-    let milliwatts = |watts: u32| Ok(watts * 1000);
     let detail = GpuDetail {
+        encoder: gpu.health.encoder,
+        decoder: gpu.health.decoder,
+        temperature_margin: Ok(Celsius(87 - temperature.0)),
+        memory_temperature: Ok(Celsius(temperature.0 + 6)),
+        graphics_clock: Ok(clock),
+        pcie_sent: mib(sm * 3.0),
+        pcie_received: mib(sm * 9.0),
+        nvlink_sent: nvlink,
+        nvlink_received: nvlink,
+        sm_active: share(0.88),
+        sm_occupancy: share(0.41),
+        tensor_active: share(0.62),
+        dram_active: share(0.45),
+        routes: Ok(routes.collect()),
+        ..fixed_detail(index, gpu.load.at)
+    };
+    gpu.detail = Some(Box::new(detail));
+    gpu
+}
+
+/// Returns the values that do not change.
+fn fixed_detail(index: u32, at: Moment) -> GpuDetail {
+    let clean = || EccCounts {
+        dram: Ok(0),
+        sram: Ok(0),
+        total: Ok(0),
+        ..EccCounts::missing(Missing::Unsupported)
+    };
+    let milliwatts = |watts: u32| Ok(watts * 1000);
+    GpuDetail {
         serial: Ok(format!("16500000000{index:02}").into()),
         pcie_generation: Ok(5),
         pcie_generation_max: Ok(5),
@@ -47,18 +70,13 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         vbios: Ok("96.00.A5.00.01".into()),
         compute_mode: Ok(0),
         compute_capability: Ok("9.0".into()),
-        encoder: gpu.health.encoder,
-        decoder: gpu.health.decoder,
         ecc: Ok(true),
         ecc_pending: Ok(true),
         remapped_correctable: Ok(0),
         remapped_uncorrectable: Ok(0),
-        temperature_margin: Ok(Celsius(87 - temperature.0)),
-        memory_temperature: Ok(Celsius(temperature.0 + 6)),
         power_limit_default: milliwatts(700),
         power_limit_min: milliwatts(200),
         power_limit_max: milliwatts(700),
-        graphics_clock: Ok(clock),
         video_clock: Ok(Hertz::from_mhz(1545)),
         graphics_clock_max: Ok(Hertz::from_mhz(1980)),
         sm_clock_max: Ok(Hertz::from_mhz(1980)),
@@ -78,26 +96,8 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
         }
         .into()),
         numa_nodes: Ok(numa_node(index).to_string().into()),
-        pcie_sent: mib(sm * 3.0),
-        pcie_received: mib(sm * 9.0),
-        nvlink_sent: nvlink,
-        nvlink_received: nvlink,
-        sm_active: share(0.88),
-        sm_occupancy: share(0.41),
-        tensor_active: share(0.62),
-        dram_active: share(0.45),
-        routes: Ok(routes.collect()),
-        ..GpuDetail::missing(
-            gpu.load.at,
-            clean(),
-            clean(),
-            clean(),
-            clean(),
-            Missing::Unsupported,
-        )
-    };
-    gpu.detail = Some(Box::new(detail));
-    gpu
+        ..GpuDetail::missing(at, clean(), clean(), clean(), clean(), Missing::Unsupported)
+    }
 }
 
 /// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and

@@ -253,7 +253,7 @@ fn reap(mut child: Child) -> io::Result<()> {
 /// # Errors
 ///
 /// When the role is unknown, or the process cannot be set up.
-pub fn be(role: &str) -> anyhow::Result<ExitCode> {
+pub fn run_role(role: &str) -> anyhow::Result<ExitCode> {
     let Some(role) = DemoRole::parse(role) else {
         anyhow::bail!("no such role: {role}")
     };

@@ -34,8 +34,8 @@ fn bytes_of((count, [rows, columns]): (u64, [u64; 2])) -> u64 {
 /// `None` for a program without a probe.
 pub(super) fn report(role: DemoRole, now: Moment, seconds: f64) -> Option<ProbeReport> {
     let parts = scene::reserved(role, seconds).filter(|_| role == DemoRole::Growing)?;
-    let steps = u64::from(scene::whole((seconds / SECONDS_PER_STEP).floor()));
-    let kept = u64::from(scene::whole(scene::leaked_mib(seconds))) * MIB / OUTPUT_BYTES;
+    let steps = u64::from(scene::rounded((seconds / SECONDS_PER_STEP).floor()));
+    let kept = u64::from(scene::rounded(scene::leaked_mib(seconds))) * MIB / OUTPUT_BYTES;
     let weights: u64 = MATRICES.into_iter().map(bytes_of).sum();
     let allocated = parts.whole - parts.cache - parts.fragmented;
     let fixed = 4 * weights + LIBRARIES + BATCH;
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn the_categories_are_the_reserved_memory_and_a_step_keeps_one_more_output() {
-        let at = |seconds: u32| {
+        let report_at = |seconds: u32| {
             report(DemoRole::Growing, Moment(0), seconds.into()).expect("it has a probe")
         };
         for seconds in (0..86_400).step_by(17) {
-            let report = at(seconds);
+            let report = report_at(seconds);
             let [device] = report.devices.as_slice() else {
                 panic!("{report:?}")
             };
@@ -181,7 +181,7 @@ mod tests {
             );
         }
         let outputs = |seconds| {
-            at(seconds)
+            report_at(seconds)
                 .groups
                 .iter()
                 .map(|group| group.count)

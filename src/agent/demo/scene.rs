@@ -53,7 +53,7 @@ pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Op
             return None;
         }
     };
-    let memory = Ok(Bytes::from_mib(u64::from(whole(mib))));
+    let memory = Ok(Bytes::from_mib(u64::from(rounded(mib))));
     Some(NvmlProcess {
         pid,
         listed: now,
@@ -82,11 +82,11 @@ pub(super) fn reserved(role: DemoRole, seconds: f64) -> Option<Reserved> {
         .ok()?
         .0
         .saturating_sub(BESIDE);
-    let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
+    let share = |share: f64| reserved / 1000 * u64::from(rounded(share * 1000.0));
     let (cache, fragmented) = match role {
         // Memory that a training step frees stays in the cache until the next step.
         DemoRole::Growing => (
-            u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB,
+            u64::from(rounded(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB,
             share(0.03),
         ),
         DemoRole::Rank(_) => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
@@ -190,17 +190,7 @@ pub(super) fn gpu(
     };
     GpuReadings {
         uuid,
-        facts: GpuFacts {
-            index,
-            parent: None,
-            simulated: true,
-            name: Ok("Simulated H100".into()),
-            bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
-            minor: Err(Missing::Unsupported),
-            slowdown_temperature: Ok(Celsius(90)),
-            gpu_instance: Err(Missing::Unsupported),
-            compute_instance: Err(Missing::Unsupported),
-        },
+        facts: facts(index),
         load: GpuLoad {
             at: now,
             memory_used: Ok(used),
@@ -210,42 +200,61 @@ pub(super) fn gpu(
             sm: Ok(Percent::new(percent(sm).round())),
             memory_bandwidth: Ok(Percent::new(percent(sm * 0.55).round())),
             temperature: Ok(celsius(27.0 + power / 16.0 + 1.5 * wave(seconds, 90.0))),
-            power: Ok(Watts::from_milliwatts(whole(power * 1000.0))),
-            sm_clock: Ok(Hertz::from_mhz(whole(clock))),
+            power: Ok(Watts::from_milliwatts(rounded(power * 1000.0))),
+            sm_clock: Ok(Hertz::from_mhz(rounded(clock))),
             throttle: Ok(if is_capped {
                 vec![Throttle::PowerCap]
             } else {
                 Vec::new()
             }),
         },
-        health: GpuHealth {
-            at: now,
-            xids: Vec::new(),
-            power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
-            memory_clock: Ok(Hertz::from_mhz(2619)),
-            performance_state: Ok(0),
-            omitted_processes: Err(Missing::Unsupported),
-            omitted_memory: Err(Missing::Unsupported),
-            // Server boards have no fan.
-            fan: Err(Missing::Unsupported),
-            mig: Ok(false),
-            ecc_corrected: Ok(0),
-            ecc_uncorrected: Ok(0),
-            remap_pending: Ok(false),
-            remap_failed: Ok(false),
-            retired_pending: Err(Missing::Unsupported),
-            recovery_action: Ok(0),
-            pcie_generation: Ok(5),
-            pcie_width: Ok(16),
-            encoder: Ok(Percent::new(0.0)),
-            decoder: Ok(Percent::new(0.0)),
-        },
+        health: health(now, limit),
         shares_memory: false,
         detail: None,
         processes,
         processes_missing: None,
         trouble: None,
         failures: vec![],
+    }
+}
+
+fn facts(index: u32) -> GpuFacts {
+    GpuFacts {
+        index,
+        parent: None,
+        simulated: true,
+        name: Ok("Simulated H100".into()),
+        bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
+        minor: Err(Missing::Unsupported),
+        slowdown_temperature: Ok(Celsius(90)),
+        gpu_instance: Err(Missing::Unsupported),
+        compute_instance: Err(Missing::Unsupported),
+    }
+}
+
+/// Returns the health of a GPU with this power limit in watts.
+fn health(now: Moment, limit: f64) -> GpuHealth {
+    GpuHealth {
+        at: now,
+        xids: Vec::new(),
+        power_limit: Ok(Watts::from_milliwatts(rounded(limit * 1000.0))),
+        memory_clock: Ok(Hertz::from_mhz(2619)),
+        performance_state: Ok(0),
+        omitted_processes: Err(Missing::Unsupported),
+        omitted_memory: Err(Missing::Unsupported),
+        // Server boards have no fan.
+        fan: Err(Missing::Unsupported),
+        mig: Ok(false),
+        ecc_corrected: Ok(0),
+        ecc_uncorrected: Ok(0),
+        remap_pending: Ok(false),
+        remap_failed: Ok(false),
+        retired_pending: Err(Missing::Unsupported),
+        recovery_action: Ok(0),
+        pcie_generation: Ok(5),
+        pcie_width: Ok(16),
+        encoder: Ok(Percent::new(0.0)),
+        decoder: Ok(Percent::new(0.0)),
     }
 }
 
@@ -268,7 +277,7 @@ fn pause(seconds: f64, period: f64) -> f64 {
     clippy::cast_sign_loss,
     reason = "the curves stay small and above 0"
 )]
-pub(super) fn whole(value: f64) -> u32 {
+pub(super) fn rounded(value: f64) -> u32 {
     value.round() as u32
 }
 
@@ -308,7 +317,7 @@ mod tests {
     #[test]
     fn values_stay_plausible_for_a_day() {
         for (index, seconds) in
-            (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at)))
+            (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |seconds| (index, seconds)))
         {
             let GpuReadings { load, health, .. } = readings_at(index, seconds);
             let memory = [load.memory_used, load.memory_free, load.memory_reserved]

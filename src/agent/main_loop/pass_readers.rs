@@ -13,7 +13,6 @@ use crate::agent::procfs::device_files::DeviceFiles;
 use crate::agent::pytorch::{AllocatorReader, DeviceProof, cuda_devices};
 use crate::agent::{AgentEvent, GpuReadings};
 use crate::base::units::Moment;
-use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, HostFacts, HostLoad, Missing, MissingLists, Process, ProcessId, SharedMemory,
 };
@@ -34,17 +33,13 @@ pub(super) struct PassReaders {
 }
 
 impl PassReaders {
-    pub(super) fn new(options: &AgentOptions, events: &Sender<AgentEvent>) -> Self {
-        let is_demo = options.demo != SimulatedMachine::None;
+    /// With `detail`, up to [`ALL_GROUPS`] groups of tensors of each process are read.
+    pub(super) fn new(detail: bool, is_demo: bool, events: &Sender<AgentEvent>) -> Self {
         Self {
-            processes: Processes::new(is_demo, DeviceFiles::of_host(), events.clone()),
+            processes: Processes::new(is_demo, DeviceFiles::from_environment(), events.clone()),
             allocators: AllocatorReader::new(events.clone()),
             device_proofs: BTreeMap::new(),
-            probes: ProbeReader::new(if options.detail {
-                ALL_GROUPS
-            } else {
-                MOST_GROUPS
-            }),
+            probes: ProbeReader::new(if detail { ALL_GROUPS } else { MOST_GROUPS }),
             host: HostReader::new(),
             host_facts: HostReader::facts(),
         }

@@ -9,7 +9,6 @@ use crate::agent::procfs::device_files::DeviceFiles;
 use crate::agent::scan::{self, ScanRequest, ScanResult, ScanScope, UnaccountedBaseline};
 use crate::agent::{AgentEvent, GpuReadings};
 use crate::base::units::Moment;
-use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::snapshot::{HostScan, Missing, ProcessId};
 
 /// How long to search for the replacement of a held process after its end.
@@ -33,9 +32,8 @@ pub(super) struct ScanState {
 }
 
 impl ScanState {
-    pub(super) fn spawn(options: &AgentOptions, events: &Sender<AgentEvent>) -> io::Result<Self> {
-        let is_real = options.demo == SimulatedMachine::None;
-        let devices = is_real.then(DeviceFiles::of_host);
+    pub(super) fn spawn(is_demo: bool, events: &Sender<AgentEvent>) -> io::Result<Self> {
+        let devices = (!is_demo).then(DeviceFiles::from_environment);
         Ok(Self {
             requests: scan::spawn(devices, events.clone())?,
             result: None,

@@ -96,7 +96,7 @@ impl CallWatch {
     fn note(&self, call: Call, error: Option<&NvmlError>) {
         let mut all = self.failed.borrow_mut();
         let before = all.iter().position(|failed| failed.call == call);
-        let since = before.map(|at| all.swap_remove(at).failure.since);
+        let since = before.map(|place| all.swap_remove(place).failure.since);
         if let Some(error) = error.filter(|error| errors::is_partial(error)) {
             let since = since.unwrap_or_else(clock::now);
             let failure = Failure {

@@ -27,10 +27,10 @@ fn sentence(library: Option<&str>, module: Option<String>) -> String {
             )
         }
         (library, module) => {
-            let of = |version: Option<&str>| {
+            let in_brackets = |version: Option<&str>| {
                 version.map_or(String::new(), |version| format!(" ({version})"))
             };
-            let (library, module) = (of(library), of(module.as_deref()));
+            let (library, module) = (in_brackets(library), in_brackets(module.as_deref()));
             format!(
                 "the NVIDIA library{library} and the kernel module{module} are of different versions"
             )

@@ -80,6 +80,20 @@ impl GpuCalls {
     }
 
     pub(super) fn read_state(&mut self, detail: &mut GpuDetail, driver: &str) {
+        self.read_modes(detail);
+        detail.corrected = self.ecc_counts("detail.ecc_corrected_volatile", 0, 0);
+        detail.corrected_ever = self.ecc_counts("detail.ecc_corrected_aggregate", 0, 1);
+        detail.uncorrected = self.ecc_counts("detail.ecc_uncorrected_volatile", 1, 0);
+        detail.uncorrected_ever = self.ecc_counts("detail.ecc_uncorrected_aggregate", 1, 1);
+        self.read_repairs_and_power(detail);
+        self.read_fabric_and_fans(detail);
+        self.read_module_power(detail);
+        self.read_fields(detail, driver);
+        self.read_rare(detail, driver);
+    }
+
+    /// Reads the modes of the GPU, its engines, and the counts of errors in SRAM.
+    fn read_modes(&mut self, detail: &mut GpuDetail) {
         take! { self, detail:
             pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
             pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);
@@ -125,10 +139,11 @@ impl GpuCalls {
                 (flag(sram.map(|sram| sram.bThresholdExceeded)), errors)
             };
         }
-        detail.corrected = self.ecc_counts("detail.ecc_corrected_volatile", 0, 0);
-        detail.corrected_ever = self.ecc_counts("detail.ecc_corrected_aggregate", 0, 1);
-        detail.uncorrected = self.ecc_counts("detail.ecc_uncorrected_volatile", 1, 0);
-        detail.uncorrected_ever = self.ecc_counts("detail.ecc_uncorrected_aggregate", 1, 1);
+    }
+
+    /// Reads the repairs of memory, temperature, power and clocks, and the links to the host and to
+    /// other GPUs.
+    fn read_repairs_and_power(&mut self, detail: &mut GpuDetail) {
         take! { self, detail:
             retired_pending = flag(read!(self, nvmlDeviceGetRetiredPagesPendingStatus));
             (remapped_correctable, remapped_uncorrectable, remapped_pending, remapped_failed) = {
@@ -165,10 +180,6 @@ impl GpuCalls {
             application_clocks = self.application_clocks();
             (nvlinks, nvlinks_up, nvlink_speed) = self.links();
         }
-        self.read_fabric_and_fans(detail);
-        self.read_module_power(detail);
-        self.read_fields(detail, driver);
-        self.read_rare(detail, driver);
     }
 
     /// Reads the application clocks of the graphics engine and of the memory, then their defaults.

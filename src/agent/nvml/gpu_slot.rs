@@ -81,13 +81,13 @@ impl GpuSlot {
             if xids.len() > MOST {
                 // A hardware error ends many processes, each with an Xid of its own. These must not
                 // push out the cause.
-                let is_repeated = |at: &usize| {
-                    xids[at + 1..]
+                let is_repeated = |place: &usize| {
+                    xids[place + 1..]
                         .iter()
-                        .any(|later| later.code == xids[*at].code)
+                        .any(|later| later.code == xids[*place].code)
                 };
                 let oldest_repeated = (0..MOST).find(is_repeated);
-                drop(xids.drain(oldest_repeated.map_or(0..1, |at| at..at + 1)));
+                drop(xids.drain(oldest_repeated.map_or(0..1, |place| place..place + 1)));
             }
         }
     }
@@ -167,10 +167,10 @@ pub(super) fn set_missing(
     });
     let mut explained = vec![];
     for (index, (function, error)) in failed {
-        let at = slots
+        let place = slots
             .iter()
             .position(|slot| slot.index == index && !found(slot));
-        let at = at.unwrap_or_else(|| {
+        let place = place.unwrap_or_else(|| {
             slots.push(GpuSlot::silent(GpuReadings::unknown(
                 index,
                 now,
@@ -178,9 +178,9 @@ pub(super) fn set_missing(
             )));
             slots.len() - 1
         });
-        let trouble = errors::gpu_trouble(function, &error, &slots[at].readings().facts, now);
-        slots[at].set_trouble(&trouble);
-        explained.push(slots[at].readings().uuid.clone());
+        let trouble = errors::gpu_trouble(function, &error, &slots[place].readings().facts, now);
+        slots[place].set_trouble(&trouble);
+        explained.push(slots[place].readings().uuid.clone());
     }
     for slot in slots.iter_mut() {
         if slot.unresponsive.is_none()

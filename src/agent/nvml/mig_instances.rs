@@ -66,8 +66,8 @@ fn find_instances(gpu: &mut NvmlGpu, instances: &mut Vec<NvmlGpu>) {
                 .map_or(true, |uuid| instance.readings.uuid == *uuid)
                 && raw::handle_of(&instance.calls.device) == raw::handle_of(&device)
         };
-        if let Some(at) = old.iter().position(is_same) {
-            instances.push(old.swap_remove(at));
+        if let Some(place) = old.iter().position(is_same) {
+            instances.push(old.swap_remove(place));
             continue;
         }
         let parent = &gpu.readings.uuid;
@@ -103,8 +103,8 @@ fn is_same_instance(instance: &NvmlGpu) -> bool {
 fn instance_name(calls: &mut GpuCalls) -> Reading<Text> {
     let name = read_text!(calls, nvmlDeviceGetName);
     let name = name.as_ref().map_or("", Text::as_str);
-    if let Some(at) = name.find("MIG ") {
-        return Ok(name[at..].into());
+    if let Some(begin) = name.find("MIG ") {
+        return Ok(name[begin..].into());
     }
     // Older drivers give an instance its parent's name, or none.
     calls

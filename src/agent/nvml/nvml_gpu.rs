@@ -39,7 +39,7 @@ pub(super) struct GpuPass<'a> {
     pub(super) driver: &'a str,
     /// Whether to read also the readings that are due only every 10 seconds, and to retry
     /// unsupported calls.
-    pub(super) scan: bool,
+    pub(super) reads_slow: bool,
     /// Whether to read only names, memory and compute processes, which the first line needs.
     pub(super) is_first_stage: bool,
     pub(super) detail: DetailLevel<'a>,
@@ -145,7 +145,7 @@ impl NvmlGpu {
         (self.calls.has_answered, self.calls.failed) = (false, None);
         let now = clock::now();
         let first = pass.is_first_stage;
-        let slow = pass.scan || now >= self.slow_due;
+        let slow = pass.reads_slow || now >= self.slow_due;
         if slow && !self.is_instance() && self.readings.facts.name.is_err() {
             let facts = &mut self.readings.facts;
             take! { self.calls, facts:
@@ -164,7 +164,7 @@ impl NvmlGpu {
             self.read_detail(pass, now);
         }
         let mig = health.as_ref().unwrap_or(&self.readings.health).mig;
-        if pass.scan || mig != self.readings.health.mig {
+        if pass.reads_slow || mig != self.readings.health.mig {
             // Support depends on whether MIG splits the GPU.
             self.calls.unsupported.clear();
         }

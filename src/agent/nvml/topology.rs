@@ -223,9 +223,9 @@ fn uuid(bytes: [u8; 16]) -> String {
 /// know the members.
 fn members(set: &[c_ulong]) -> Reading<Text> {
     let has =
-        |at: usize| set[at / c_ulong::BITS as usize] >> (at % c_ulong::BITS as usize) & 1 == 1;
+        |bit: usize| set[bit / c_ulong::BITS as usize] >> (bit % c_ulong::BITS as usize) & 1 == 1;
     let all: Vec<usize> = (0..set.len() * c_ulong::BITS as usize)
-        .filter(|at| has(*at))
+        .filter(|bit| has(*bit))
         .collect();
     let ranges: Vec<String> = all
         .chunk_by(|one, next| one + 1 == *next)

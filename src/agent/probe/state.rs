@@ -78,8 +78,16 @@ impl Header {
     }
 
     fn parse_written(kind: FileKind, bytes: &[u8; HEADER_SIZE]) -> Option<Self> {
-        let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |offset: usize| {
+            Some(u64::from_le_bytes(
+                bytes.get(offset..offset + 8)?.try_into().ok()?,
+            ))
+        };
+        let u32_at = |offset: usize| {
+            Some(u32::from_le_bytes(
+                bytes.get(offset..offset + 4)?.try_into().ok()?,
+            ))
+        };
         if !bytes.starts_with(kind.magic) || u32_at(8)? != kind.size {
             return None;
         }
@@ -301,12 +309,14 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     }
     if report.groups.len() > most_groups {
         // A third of the places is for those that grew most.
-        let growth = |at: &usize| -> i64 { report.groups[*at].bytes_change.unwrap_or(i64::MIN) };
+        let growth =
+            |group: &usize| -> i64 { report.groups[*group].bytes_change.unwrap_or(i64::MIN) };
         let mut order: Vec<usize> = (0..report.groups.len()).collect();
-        order.sort_by_key(|at| std::cmp::Reverse(growth(at)));
-        order[most_groups / 3..].sort_by_key(|at| std::cmp::Reverse(report.groups[*at].bytes));
+        order.sort_by_key(|group| std::cmp::Reverse(growth(group)));
+        order[most_groups / 3..]
+            .sort_by_key(|group| std::cmp::Reverse(report.groups[*group].bytes));
         order.truncate(most_groups);
-        let (mut at, mut left_out) = (
+        let (mut places, mut left_out) = (
             0..,
             report
                 .groups_left_out
@@ -314,7 +324,7 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
                 .unwrap_or(OmittedGroups::NONE),
         );
         report.groups.retain(|group| {
-            let is_kept = at.next().is_some_and(|at| order.contains(&at));
+            let is_kept = places.next().is_some_and(|place| order.contains(&place));
             if !is_kept {
                 left_out.add(group);
             }

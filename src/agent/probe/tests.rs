@@ -34,8 +34,8 @@ fn file(writer: ReportWriter, sequence: u64, report: &[u8]) -> Vec<u8> {
 /// Reads a file of these bytes, which end early in a truncated file.
 fn read_bytes(bytes: &[u8], known: Option<u64>) -> Result<(ReportState, u64), ProbeMissing> {
     read(WRITER, known, &mut Vec::new(), |buffer, offset| {
-        let at = usize::try_from(offset).unwrap();
-        let found = bytes.get(at..at + buffer.len());
+        let begin = usize::try_from(offset).unwrap();
+        let found = bytes.get(begin..begin + buffer.len());
         found
             .inspect(|found| buffer.copy_from_slice(found))
             .is_some()
@@ -271,7 +271,7 @@ proptest! {
         inserted in prop_oneof!["[{}\\[\\]:,]{0,40}", "\\PC{0,20}", Just("[".repeat(5000)), Just("-1e999".to_owned())],
     ) {
         let mut text = text;
-        let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let places: Vec<usize> = text.char_indices().map(|(offset, _)| offset).chain([text.len()]).collect();
         text.insert_str(*place.get(&places), &inserted);
         if let Ok((ReportState::New(mut report), _)) = read_bytes(&file(WRITER, 8, text.as_bytes()), None) {
             limit(&mut report, 30);

@@ -42,18 +42,18 @@ pub(in crate::agent) struct OpenDeviceFiles {
     /// The minor numbers of the GPUs, sorted, each once.
     pub(in crate::agent) minors: Vec<u32>,
     /// Whether `/dev/nvidia-uvm` is open, which CUDA uses for all GPUs.
-    pub(in crate::agent) uvm: bool,
+    pub(in crate::agent) has_uvm: bool,
 }
 
 impl OpenDeviceFiles {
     pub(in crate::agent) fn may_hold_memory_of(&self, minor: u32) -> bool {
-        self.uvm && (self.minors.is_empty() || self.minors.contains(&minor))
+        self.has_uvm && (self.minors.is_empty() || self.minors.contains(&minor))
     }
 }
 
 impl DeviceFiles {
     /// The device files of this host, or the plain files that a test uses instead.
-    pub(in crate::agent) fn of_host() -> Self {
+    pub(in crate::agent) fn from_environment() -> Self {
         let prefix = std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
         Self(prefix.into_encoded_bytes())
     }
@@ -81,7 +81,7 @@ impl DeviceFiles {
         let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {
             let mut open = OpenDeviceFiles::default();
             self.add(target, &mut open);
-            if open.uvm {
+            if open.has_uvm {
                 found.extend(
                     name.to_str()
                         .ok()
@@ -102,7 +102,7 @@ impl DeviceFiles {
 
     fn add(&self, target: &[u8], open: &mut OpenDeviceFiles) {
         match target.strip_prefix(self.0.as_slice()) {
-            Some(b"-uvm") => open.uvm = true,
+            Some(b"-uvm") => open.has_uvm = true,
             // `ctl`, `-modeset`, `-caps/…` and the others say nothing about memory, and are no
             // numbers.
             Some(name) => open.minors.extend(
@@ -156,7 +156,7 @@ mod tests {
             open,
             OpenDeviceFiles {
                 minors: minors.to_vec(),
-                uvm
+                has_uvm: uvm
             }
         );
     }
@@ -189,20 +189,20 @@ mod tests {
     fn a_process_without_nvidia_uvm_open_is_only_a_monitor() {
         let trainer = OpenDeviceFiles {
             minors: vec![1],
-            uvm: true,
+            has_uvm: true,
         };
         assert!(trainer.may_hold_memory_of(1) && !trainer.may_hold_memory_of(0));
         assert!(
             OpenDeviceFiles {
                 minors: vec![],
-                uvm: true
+                has_uvm: true
             }
             .may_hold_memory_of(0)
         );
         assert!(
             !OpenDeviceFiles {
                 minors: vec![0, 1],
-                uvm: false
+                has_uvm: false
             }
             .may_hold_memory_of(0)
         );

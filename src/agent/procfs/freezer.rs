@@ -80,7 +80,7 @@ pub(super) struct ControlGroup {
 
 impl Freezer {
     /// Finds the mount points in the list of mounts: `statfs` on a mount point could hang.
-    pub(super) fn of_host() -> Self {
+    pub(super) fn find() -> Self {
         let mounts = read_cut("/proc/self/mounts").unwrap_or_else(|_| vec![]);
         Self::new(MOUNT_ROOT, &String::from_utf8_lossy(&mounts))
     }

@@ -39,7 +39,7 @@ impl HostProcfs {
             hides_processes: !fs::exists("/proc/1").unwrap_or(true),
             descriptor_limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             devices,
-            freezer: LazyCell::new(Freezer::of_host),
+            freezer: LazyCell::new(Freezer::find),
             page_size: rustix::param::page_size() as u64,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
         }
@@ -51,7 +51,7 @@ impl HostProcfs {
         Self {
             pids_are_local: false,
             hides_processes: false,
-            ..Self::new(true, DeviceFiles::of_host())
+            ..Self::new(true, DeviceFiles::from_environment())
         }
     }
 

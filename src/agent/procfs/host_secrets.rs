@@ -55,7 +55,7 @@ impl HostSecrets {
             }
             let now = clock::now();
             pool.read_waiting(now);
-            if pool.slower_than(HUNG, now).count() + pool.stuck(HUNG, now).len() >= waiting {
+            if pool.slower_than(HUNG, now).count() + pool.delayed_keys(HUNG, now).len() >= waiting {
                 break;
             }
         }

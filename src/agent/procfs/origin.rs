@@ -74,7 +74,7 @@ pub(in crate::agent) enum ProbeSetup {
 
 impl ProbeSetup {
     /// Returns the setup that an environment block has.
-    pub(in crate::agent) fn of(environ: &[u8]) -> Self {
+    pub(in crate::agent) fn parse(environ: &[u8]) -> Self {
         Environment::parse(environ, 0).probe
     }
 
@@ -126,7 +126,7 @@ impl Environment {
 
     /// Returns the variables that gputop uses, sorted by name: `NAME=value` where the value is a
     /// fact about the job or its GPUs, else the name alone. No other variable leaves the agent.
-    pub(in crate::agent) fn shown(environ: &[u8]) -> Vec<Text> {
+    pub(in crate::agent) fn shown_variables(environ: &[u8]) -> Vec<Text> {
         let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
         let shown = environ.split(|byte| *byte == 0).filter_map(|variable| {
             let name = variable
@@ -251,14 +251,14 @@ fn from_cgroup_path(path: &str) -> Option<Origin> {
 /// `/system.slice/slurmstepd.scope/job_4711/step_batch/user`, and, since Slurm 26.05,
 /// `/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0`.
 fn slurm(parts: &[&str]) -> Option<Origin> {
-    let at = parts.iter().position(|part| part.contains("slurm"))?;
+    let place = parts.iter().position(|part| part.contains("slurm"))?;
     let is_number = |job: &&str| job.bytes().all(|byte| byte.is_ascii_digit());
-    let job = match parts[at..]
+    let job = match parts[place..]
         .iter()
         .find_map(|part| part.strip_prefix("job_"))
     {
         Some(job) => Some(job).filter(is_number),
-        None => parts[at..]
+        None => parts[place..]
             .windows(2)
             .find(|pair| is_sluid(pair[0]) && pair[1].starts_with("step_"))
             .map(|pair| pair[0]),
@@ -277,11 +277,11 @@ fn is_sluid(text: &str) -> bool {
 /// Matches `/kubepods/burstable/pod1b2c3d4e-…/ID` and
 /// `/…/kubepods-burstable-pod1b2c3d4e_….slice/cri-containerd-ID.scope`.
 fn pod(parts: &[&str]) -> Option<Origin> {
-    let at = parts.iter().position(|part| part.contains("kubepods"))?;
-    let uid = parts[at..].iter().find_map(|part| {
+    let place = parts.iter().position(|part| part.contains("kubepods"))?;
+    let uid = parts[place..].iter().find_map(|part| {
         let start = part
             .rfind("-pod")
-            .map(|at| at + 4)
+            .map(|offset| offset + 4)
             .or_else(|| part.starts_with("pod").then_some(3))?;
         part.get(start..start + 8).filter(|uid| is_hex(uid))
     })?;
@@ -299,7 +299,7 @@ fn container(parts: &[&str]) -> Option<Origin> {
         ("nerdctl", "containerd"),
         ("lxc", "lxc"),
     ];
-    parts.iter().enumerate().rev().find_map(|(at, part)| {
+    parts.iter().enumerate().rev().find_map(|(place, part)| {
         let part = part.strip_suffix(".scope").unwrap_or(part);
         let (before, id) = part
             .split_at_checked(part.len().checked_sub(64)?)
@@ -315,7 +315,7 @@ fn container(parts: &[&str]) -> Option<Origin> {
                 .map(|(_, runtime)| runtime)
         };
         let runtime =
-            named(before).or_else(|| parts[..at].iter().rev().find_map(|part| named(part)));
+            named(before).or_else(|| parts[..place].iter().rev().find_map(|part| named(part)));
         Some(Origin::Container(
             runtime.unwrap_or("container"),
             id[..12].into(),
@@ -506,7 +506,7 @@ mod tests {
     fn only_variables_that_gputop_uses_leave_the_agent() {
         let environ = b"TOKEN=s3cr3t\0RANK=3\0TMUX=/tmp/tmux-1000\0CROSS_RANK=s3cr3t\0RANKING=s3cr3t\0CUDA_VISIBLE_DEVICES=\0\xff=1";
         assert_eq!(
-            Environment::shown(environ),
+            Environment::shown_variables(environ),
             ["CROSS_RANK", "CUDA_VISIBLE_DEVICES=", "RANK=3", "TMUX"].map(Text::from)
         );
     }

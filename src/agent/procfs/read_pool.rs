@@ -103,10 +103,13 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     /// Forgets the waiting keys that are no longer wanted.
     pub(super) fn retain(&mut self, mut is_wanted: impl FnMut(&Key) -> bool) {
-        let mut at = 0..;
+        let mut places = 0..;
         let high = self.high;
         self.waiting.retain(|key| {
-            let (is_wanted, is_high) = (is_wanted(key), at.next().is_some_and(|at| at < high));
+            let (is_wanted, is_high) = (
+                is_wanted(key),
+                places.next().is_some_and(|place| place < high),
+            );
             self.high -= usize::from(is_high && !is_wanted);
             is_wanted
         });
@@ -139,10 +142,10 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
                     .iter()
                     .any(|reader| reader.reading.is_some_and(|(read, ..)| read == *key))
             };
-            let Some(at) = self.waiting.iter().position(|key| !is_read(key)) else {
+            let Some(place) = self.waiting.iter().position(|key| !is_read(key)) else {
                 return;
             };
-            let priority = if at < self.high {
+            let priority = if place < self.high {
                 Priority::High
             } else {
                 Priority::Normal
@@ -158,10 +161,10 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
             let Some(reader) = idle.or_else(|| self.start_reader(now)) else {
                 return;
             };
-            let Some(key) = self.waiting.remove(at) else {
+            let Some(key) = self.waiting.remove(place) else {
                 return;
             };
-            self.high -= usize::from(at < self.high);
+            self.high -= usize::from(place < self.high);
             if self.readers[reader].requests.try_send(key).is_ok() {
                 self.readers[reader].reading = Some((key, now, priority));
             } else {
@@ -228,7 +231,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
 
     /// Returns the waiting keys that are not read, because the reads before them have taken at
     /// least this time.
-    pub(super) fn stuck(&self, time: Duration, now: Moment) -> Vec<Key> {
+    pub(super) fn delayed_keys(&self, time: Duration, now: Moment) -> Vec<Key> {
         let from = match () {
             () if self.slow_reads(time, now).count() >= MOST_READERS => 0,
             () if self.are_normal_stuck(time, now) => self.high,
@@ -345,7 +348,7 @@ mod tests {
         hanging.push(2, Priority::Normal);
         hanging.push(3, Priority::High);
         assert_eq!(hanging.receive(), (3, 6));
-        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [2]);
+        assert_eq!(hanging.pool.delayed_keys(PATIENCE, hanging.now), [2]);
         // A key whose read hangs does not cost a second thread. Two more of high priority leave
         // none.
         (1000..1001)
@@ -354,7 +357,10 @@ mod tests {
         hanging.wait();
         hanging.wait();
         hanging.push(4, Priority::High);
-        assert_eq!(hanging.pool.stuck(PATIENCE, hanging.now), [1000, 4, 2]);
+        assert_eq!(
+            hanging.pool.delayed_keys(PATIENCE, hanging.now),
+            [1000, 4, 2]
+        );
         assert_eq!(
             (hanging.pool.deadline(hanging.now), hanging.pool.started),
             (None, 8)

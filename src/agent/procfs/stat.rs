@@ -52,7 +52,7 @@ impl ProcStat<'_> {
     }
 }
 
-pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<ProcStat<'_>> {
+pub(in crate::agent) fn read_process(pid: u32, buffer: &mut Vec<u8>) -> io::Result<ProcStat<'_>> {
     read(format!("/proc/{pid}").as_ref(), buffer)
 }
 
@@ -67,12 +67,12 @@ pub(in crate::agent) fn read<'a>(
 
 /// Returns the start ticks of the process that has this PID now. `None` when there is none.
 pub(in crate::agent) fn start_ticks(pid: u32) -> Option<u64> {
-    Some(of(pid, &mut Vec::new()).ok()?.start_ticks)
+    Some(read_process(pid, &mut Vec::new()).ok()?.start_ticks)
 }
 
 /// Whether no process lives that has this PID and started no later than at `start_ticks`.
 pub(in crate::agent) fn has_ended(pid: u32, start_ticks: u64) -> bool {
-    match of(pid, &mut Vec::new()) {
+    match read_process(pid, &mut Vec::new()) {
         Ok(stat) => {
             stat.start_ticks > start_ticks || stat.state == State::Zombie && stat.threads <= 1
         }

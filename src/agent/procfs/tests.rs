@@ -12,7 +12,7 @@ fn read(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
 }
 
 fn no_processes() -> Processes {
-    Processes::new(true, DeviceFiles::of_host(), mpsc::channel().0)
+    Processes::new(true, DeviceFiles::from_environment(), mpsc::channel().0)
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn pass(processes: &mut Processes, listed: &[u32], related: &[ProcessId]) -> Vec
 }
 
 fn me() -> ProcessId {
-    let start_ticks = stat::of(std::process::id(), &mut Vec::new())
+    let start_ticks = stat::read_process(std::process::id(), &mut Vec::new())
         .unwrap()
         .start_ticks;
     ProcessId {
@@ -265,7 +265,7 @@ fn a_candidate_is_accepted_by_its_arguments() {
 /// events.
 fn with_certain_identity() -> (Processes, mpsc::Receiver<AgentEvent>) {
     let (events, received) = mpsc::channel();
-    let mut processes = Processes::new(true, DeviceFiles::of_host(), events);
+    let mut processes = Processes::new(true, DeviceFiles::from_environment(), events);
     while read(&mut processes, std::process::id(), clock::now())
         .facts
         .identity

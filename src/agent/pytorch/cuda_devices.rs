@@ -411,9 +411,9 @@ mod tests {
 
     #[test]
     fn each_process_of_a_job_has_its_own_gpu_of_eight() {
-        let one = |at: usize, gib| {
+        let one = |place: usize, gib| {
             (0..8)
-                .map(|gpu| if gpu == at { gib } else { 0 })
+                .map(|gpu| if gpu == place { gib } else { 0 })
                 .collect::<Vec<_>>()
         };
         for rank in 0..8 {
@@ -488,9 +488,9 @@ mod tests {
         let split = || {
             let mut host = host(4);
             let parent = host.gpus[1].uuid.clone();
-            for (at, id) in [(2, "MIG-5f0a-1"), (3, "MIG-77b1-2")] {
-                host.gpus[at].uuid = GpuUuid(id.into());
-                host.gpus[at].facts.parent = Some(parent.clone());
+            for (gpu, id) in [(2, "MIG-5f0a-1"), (3, "MIG-77b1-2")] {
+                host.gpus[gpu].uuid = GpuUuid(id.into());
+                host.gpus[gpu].facts.parent = Some(parent.clone());
             }
             host
         };

@@ -142,17 +142,20 @@ impl Amounts {
             // Another library took or freed memory.
             return vec![];
         }
-        let differs = |at: usize, other: usize| {
+        let differs = |device: usize, other: usize| {
             devices
                 .get(other)
-                .is_none_or(|other| other.1.abs_diff(devices[at].1) >= LEAST_DIFFERENCE)
+                .is_none_or(|other| other.1.abs_diff(devices[device].1) >= LEAST_DIFFERENCE)
         };
-        let is_unique = |at: &usize| {
-            at.checked_sub(1).is_none_or(|below| differs(*at, below)) && differs(*at, at + 1)
+        let is_unique = |device: &usize| {
+            device
+                .checked_sub(1)
+                .is_none_or(|below| differs(*device, below))
+                && differs(*device, device + 1)
         };
         let unique = (0..devices.len()).filter(is_unique);
         unique
-            .filter_map(|at| Some((devices[at].0?, gpus[at].0.clone())))
+            .filter_map(|device| Some((devices[device].0?, gpus[device].0.clone())))
             .collect()
     }
 }

@@ -111,9 +111,9 @@ pub(super) fn after_mutex(bytes: &[u8]) -> &[u8] {
 ///
 /// Each word has a name instead of a loop: built for size, loops take four times as long, and this
 /// is most of the computing of a read.
-fn array(bytes: &[u8], at: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
-    let words: &[[u8; 8]; 12] = bytes.get(at..)?.as_chunks().0.first_chunk()?;
-    let word = |at: usize| u64::from_ne_bytes(words[at]);
+fn array(bytes: &[u8], offset: usize, level: CheckLevel) -> Option<CurrentAndPeak> {
+    let words: &[[u8; 8]; 12] = bytes.get(offset..)?.as_chunks().0.first_chunk()?;
+    let word = |place: usize| u64::from_ne_bytes(words[place]);
     let (current, peak, added, removed) = (word(0), word(1), word(2), word(3));
     let (small, small_peak, small_added, small_removed) = (word(4), word(5), word(6), word(7));
     let (large, large_peak, large_added, large_removed) = (word(8), word(9), word(10), word(11));

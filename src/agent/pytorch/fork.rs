@@ -72,7 +72,7 @@ pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
 /// Counts the `/dev/nvidia-uvm` descriptors of a process: those inherited from `older`, and all.
 /// `None` when a process has ended, or the kernel does not compare.
 fn count_inherited(older: ProcessId, id: ProcessId) -> Option<(usize, usize)> {
-    let devices = DeviceFiles::of_host();
+    let devices = DeviceFiles::from_environment();
     let descriptors = |id: ProcessId| {
         devices
             .uvm_descriptors(id.pid)

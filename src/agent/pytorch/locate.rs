@@ -106,12 +106,12 @@ fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<AllocatorUn
 fn read_mapped(memory: &mut Memory<'_>, object: u64) -> Vec<u8> {
     let mut body = Vec::with_capacity(OBJECT);
     while body.len() < OBJECT {
-        let at = object.saturating_add(body.len() as u64);
+        let address = object.saturating_add(body.len() as u64);
         // Each part ends with a page: the next page may not be mapped.
-        let part = PAGE - usize::try_from(at % PAGE as u64).unwrap_or(PAGE - 8);
+        let part = PAGE - usize::try_from(address % PAGE as u64).unwrap_or(PAGE - 8);
         let filled = body.len();
         body.resize(filled + part, 0);
-        if memory.read(at, &mut body[filled..]).is_none() {
+        if memory.read(address, &mut body[filled..]).is_none() {
             body.truncate(filled);
             break;
         }
@@ -127,16 +127,22 @@ fn search(
     body: &[u8],
     level: CheckLevel,
 ) -> Option<AllocatorLocation> {
-    for at in (0..body.len()).step_by(8) {
-        let words = [word(body, at)?, word(body, at + 8)?, word(body, at + 16)?];
+    for offset in (0..body.len()).step_by(8) {
+        let words = [
+            word(body, offset)?,
+            word(body, offset + 8)?,
+            word(body, offset + 16)?,
+        ];
         let Some(count) = vector_length(words) else {
             continue;
         };
         let Some(devices) = pointers(memory, words[0], count) else {
             continue;
         };
-        let allocators: Option<Vec<[u8; device_stats::SIZE]>> =
-            devices.iter().map(|at| memory.bytes(*at)).collect();
+        let allocators: Option<Vec<[u8; device_stats::SIZE]>> = devices
+            .iter()
+            .map(|address| memory.bytes(*address))
+            .collect();
         let Some(allocators) = allocators else {
             continue;
         };
@@ -148,7 +154,7 @@ fn search(
             stats.is_some_and(|stats| stats.iter().any(DeviceStats::is_recognizable))
         };
         if let Some(layout) = StatsLayout::ALL.into_iter().find(fits) {
-            let vector = [symbol[1] + at as u64, words[0], words[1]];
+            let vector = [symbol[1] + offset as u64, words[0], words[1]];
             return Some(AllocatorLocation {
                 symbol,
                 vector,

@@ -42,8 +42,8 @@ impl<'a> Memory<'a> {
         }
     }
 
-    pub(super) fn read(&mut self, at: u64, buffer: &mut [u8]) -> Option<()> {
-        self.read_all(&[(at, buffer.len())], buffer)
+    pub(super) fn read(&mut self, address: u64, buffer: &mut [u8]) -> Option<()> {
+        self.read_all(&[(address, buffer.len())], buffer)
     }
 
     /// Fills the buffer with these ranges, one after the other. Returns `None` when not all of them
@@ -53,33 +53,33 @@ impl<'a> Memory<'a> {
         self.bytes_left = self.bytes_left.checked_sub(buffer.len())?;
         let is_range = ranges
             .iter()
-            .all(|(at, size)| at.checked_add(*size as u64).is_some());
+            .all(|(address, size)| address.checked_add(*size as u64).is_some());
         (is_range && (self.read)(ranges, buffer)).then_some(())
     }
 
-    pub(super) fn bytes<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
+    pub(super) fn bytes<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
         let mut buffer = [0; N];
-        self.read(at, &mut buffer)?;
+        self.read(address, &mut buffer)?;
         Some(buffer)
     }
 
-    pub(super) fn word(&mut self, at: u64) -> Option<u64> {
-        self.bytes(at).map(u64::from_ne_bytes)
+    pub(super) fn word(&mut self, address: u64) -> Option<u64> {
+        self.bytes(address).map(u64::from_ne_bytes)
     }
 
     /// Whether this text, with a NUL after it, is at that address.
-    pub(super) fn has_text(&mut self, at: u64, text: &str) -> bool {
+    pub(super) fn has_text(&mut self, address: u64, text: &str) -> bool {
         let mut buffer = [0; 128];
         let Some(buffer) = buffer.get_mut(..=text.len()) else {
             return false;
         };
-        self.read(at, buffer).is_some() && buffer.split_last() == Some((&0, text.as_bytes()))
+        self.read(address, buffer).is_some() && buffer.split_last() == Some((&0, text.as_bytes()))
     }
 }
 
 /// Returns the number of eight bytes at that offset. `None` past the end.
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
+pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
+    let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
 }
 
@@ -88,10 +88,10 @@ pub(super) fn one_by_one(
     read: impl Fn(u64, &mut [u8]) -> bool,
 ) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
     move |ranges, mut buffer| {
-        ranges.iter().all(|(at, size)| {
+        ranges.iter().all(|(address, size)| {
             let (piece, rest) = std::mem::take(&mut buffer).split_at_mut(*size);
             buffer = rest;
-            read(*at, piece)
+            read(*address, piece)
         })
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn one_by_one(
 /// space: once the process has ended or called `exec`, nothing can be read, even if another process
 /// has the PID.
 pub(super) fn read_file(file: &File) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
-    one_by_one(|at, buffer| file.read_exact_at(buffer, at).is_ok())
+    one_by_one(|address, buffer| file.read_exact_at(buffer, address).is_ok())
 }
 
 /// Reads several ranges of a process's memory in one call, `process_vm_readv`, at a third of the
@@ -111,9 +111,9 @@ pub(super) fn read_by_pid(pid: u32, ranges: &[MemoryRange], buffer: &mut [u8]) -
     let Ok(pid) = libc::pid_t::try_from(pid) else {
         return false;
     };
-    let remote = |(at, size): &MemoryRange| {
+    let remote = |(address, size): &MemoryRange| {
         // Nothing is mapped at the end of the address space.
-        let address = usize::try_from(*at).unwrap_or(usize::MAX);
+        let address = usize::try_from(*address).unwrap_or(usize::MAX);
         libc::iovec {
             iov_base: std::ptr::without_provenance_mut::<c_void>(address),
             iov_len: *size,

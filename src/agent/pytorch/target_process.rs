@@ -236,11 +236,11 @@ impl FoundAllocator {
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let libraries = Libraries::of(id.pid).map_err(why)?;
+        let libraries = Libraries::read(id.pid).map_err(why)?;
         // The process existed before the files were opened and exists now, so the files are its
         // own.
         let mut line = Vec::new();
-        let stat = stat::of(id.pid, &mut line).map_err(why)?;
+        let stat = stat::read_process(id.pid, &mut line).map_err(why)?;
         if Some(stat.start_ticks) != id.start_ticks {
             return Err(AllocatorUnreadable::NotYet);
         }
@@ -332,7 +332,7 @@ struct Libraries {
 }
 
 impl Libraries {
-    fn of(pid: u32) -> io::Result<Self> {
+    fn read(pid: u32) -> io::Result<Self> {
         const MOST_NAMED: usize = 4;
         const MOST_OTHERS: usize = 1024;
         let mut maps = BufReader::with_capacity(

@@ -99,33 +99,35 @@ impl MemoryImage {
         let hash = NAME.bytes().fold(5381_u32, |hash, byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
-        for (at, word) in [1, 1, 1, 0, 0, 0, 1, hash | 1].into_iter().enumerate() {
-            image.put(BASE + 0xa00 + 4 * at as u64, &u32::to_ne_bytes(word));
+        for (place, word) in [1, 1, 1, 0, 0, 0, 1, hash | 1].into_iter().enumerate() {
+            image.put(BASE + 0xa00 + 4 * place as u64, &u32::to_ne_bytes(word));
         }
         image.words(SYMBOL, &[OBJECT]);
         image.words(
             OBJECT + vector,
             &[HEAP, HEAP + 8 * devices, HEAP + 8 * devices],
         );
-        let pointers: Vec<u64> = (0..devices).map(|at| DEVICE + at * STRIDE).collect();
+        let pointers: Vec<u64> = (0..devices)
+            .map(|device| DEVICE + device * STRIDE)
+            .collect();
         image.words(HEAP, &pointers);
         image
     }
 
     /// Writes the counters of a device.
     fn device(&mut self, device: u64, second: u64, counters: &Counters) {
-        let at = DEVICE + device * STRIDE + MUTEX;
+        let address = DEVICE + device * STRIDE + MUTEX;
         let places = (0..6)
             .map(|index| index * 96)
             .chain((0..3).map(|index| second + index * 96));
         if second > 576 {
             // A hash map: its first entry, a mask, a policy, a load factor, a count.
-            self.words(at + 576, &[HEAP + 0x3_0000, 3, 0x3f00_0000_0004, 0]);
+            self.words(address + 576, &[HEAP + 0x3_0000, 3, 0x3f00_0000_0004, 0]);
         }
         for (place, array) in places.zip(&counters.0) {
-            self.words(at + place, array.as_flattened());
+            self.words(address + place, array.as_flattened());
         }
-        self.words(at + second + 288, &[2, 1]);
+        self.words(address + second + 288, &[2, 1]);
     }
 
     /// Sets the type of the allocator's object.
@@ -332,8 +334,8 @@ fn a_vector_of_a_billion_pointers_is_rejected() {
 fn pointers_in_a_circle_are_rejected() {
     let mut image = valid_image(0, 4, 0, &used_counters());
     // The object is full of vectors whose elements are the object.
-    for at in (8..0x6000 - 24).step_by(24) {
-        image.words(OBJECT + at, &[OBJECT, OBJECT + 1024, OBJECT + 1024]);
+    for offset in (8..0x6000 - 24).step_by(24) {
+        image.words(OBJECT + offset, &[OBJECT, OBJECT + 1024, OBJECT + 1024]);
     }
     assert_eq!(image.locate(), Err(AllocatorUnreadable::NotYet));
     // The elements of the vector are the same.

@@ -334,7 +334,7 @@ impl Scanner {
             (false, _) => devices.open_by(pid),
         };
         let files = match files {
-            Ok(open) if open.uvm => DeviceFileState::Open(Box::new(open)),
+            Ok(open) if open.has_uvm => DeviceFileState::Open(Box::new(open)),
             Err(Errno::ACCESS | Errno::PERM) => DeviceFileState::Denied,
             // The process has no such file open, or has ended.
             Ok(_) | Err(_) => DeviceFileState::NotOpen,
@@ -556,7 +556,7 @@ mod tests {
     fn files_that_have_waited_longest_are_read_first() {
         let mut scanner = Scanner {
             table: ProcessTable::empty(),
-            ..Scanner::new(Some(DeviceFiles::of_host()))
+            ..Scanner::new(Some(DeviceFiles::from_environment()))
         };
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
             scanner.table.add(pid, "python", 1, pid, pid);

@@ -88,7 +88,11 @@ impl Drop for Family {
 fn id(pid: u32) -> ProcessId {
     ProcessId {
         pid,
-        start_ticks: Some(stat::of(pid, &mut Vec::new()).unwrap().start_ticks),
+        start_ticks: Some(
+            stat::read_process(pid, &mut Vec::new())
+                .unwrap()
+                .start_ticks,
+        ),
     }
 }
 
@@ -176,7 +180,7 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
         holds(&result, workers[0]),
         Some(&OpenDeviceFiles {
             minors: vec![3],
-            uvm: true
+            has_uvm: true
         })
     );
     // The parent is related, but has no device file open.
@@ -278,7 +282,11 @@ ctypes.CDLL(None).pthread_exit(None)'",
     );
     let (family, leader) = Family::start(&script, 1);
     let end = clock::now().after(DEADLINE);
-    while stat::of(leader[0], &mut Vec::new()).unwrap().state != State::Zombie {
+    while stat::read_process(leader[0], &mut Vec::new())
+        .unwrap()
+        .state
+        != State::Zombie
+    {
         assert!(clock::now() < end, "the main thread does not end");
         thread::yield_now();
     }

@@ -107,10 +107,10 @@ mod tests {
     /// A host with two GPUs and one process on each GPU, of these users. gputop runs as alice.
     fn host(users: [(u32, &str); 2]) -> HostModel {
         let mut host = example::host(2);
-        for (at, (uid, name)) in users.into_iter().enumerate() {
-            let (pid, gpu) = if at == 0 { (100, 0) } else { (101, 1) };
+        for (place, (uid, name)) in users.into_iter().enumerate() {
+            let (pid, gpu) = if place == 0 { (100, 0) } else { (101, 1) };
             host = host.with(pid, "python train.py", gpu, Bytes::from_gib(1));
-            let facts = host.processes[at].facts_mut();
+            let facts = host.processes[place].facts_mut();
             (facts.uid, facts.user) = (Ok(uid), Ok(name.into()));
         }
         model(host)
@@ -125,11 +125,11 @@ mod tests {
     /// Whether growth of the process on each GPU raises alerts.
     fn included(scope: &AlertScope, model: &HostModel) -> [bool; 2] {
         let snapshot = model.latest().unwrap();
-        [0, 1].map(|at| {
-            let process = GpuOrProcess::Process(snapshot.gpus[at].processes[0].process);
+        [0, 1].map(|place| {
+            let process = GpuOrProcess::Process(snapshot.gpus[place].processes[0].process);
             let included = scope.includes(model, snapshot, &process);
             // The only process of a GPU stands for the GPU.
-            let gpu = GpuOrProcess::Gpu(snapshot.gpus[at].uuid.clone());
+            let gpu = GpuOrProcess::Gpu(snapshot.gpus[place].uuid.clone());
             assert_eq!(scope.includes(model, snapshot, &gpu), included);
             included
         })

@@ -74,7 +74,7 @@ impl App {
 
     /// Remembers the last line that the command of a host wrote to its standard error, and shows it
     /// for a while.
-    pub(in crate::app) fn hear(&mut self, host: HostKey, said: Text) -> Option<Effect> {
+    pub(in crate::app) fn note_error_line(&mut self, host: HostKey, said: Text) -> Option<Effect> {
         self.notice
             .set(format!("{}: {said}", self.data.live().name(host)));
         self.said.insert(host, said);

@@ -116,7 +116,7 @@ impl LastLook {
         }
     }
 
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime, fleet: &Fleet) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime, fleet: &Fleet) {
         self.since += elapsed;
         if let Some(returned) = &mut self.returned {
             *returned += elapsed;

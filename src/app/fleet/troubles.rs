@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::base::time::ViewerTime;
 use crate::base::units::Elapsed;
 use crate::model::{Fleet, GpuOrProcess, HostModel, RankedTrouble, Severity, TroubleRank, Verdict};
-use crate::output::labels::growth::full;
+use crate::output::labels::growth::when_full;
 use crate::output::labels::{self, gpu_label};
 use crate::protocol::host_key::HostKey;
 
@@ -59,17 +59,17 @@ impl TroubleLog {
         if self.named_for.duration() < READ {
             return;
         }
-        if let Some(at) = self.known.iter().position(|known| !known.rests) {
+        if let Some(place) = self.known.iter().position(|known| !known.rests) {
             self.named_for = ViewerTime::ZERO;
-            if self.known[at].ended.is_some() {
-                self.known.remove(at);
+            if self.known[place].ended.is_some() {
+                self.known.remove(place);
             } else {
-                self.known[at].rests = true;
+                self.known[place].rests = true;
             }
         }
     }
 
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         self.named_for += elapsed;
     }
 
@@ -86,8 +86,8 @@ impl TroubleLog {
                 (*host, trouble.rank, &trouble.subject)
                     == (known.host, known.trouble.rank, &known.trouble.subject)
             };
-            if let Some(at) = current.iter().position(is_same) {
-                let (_, trouble) = current.remove(at);
+            if let Some(place) = current.iter().position(is_same) {
+                let (_, trouble) = current.remove(place);
                 let is_near =
                     |trouble: &RankedTrouble| trouble.left.is_some_and(|left| left < NEAR);
                 known.rests &= is_near(&known.trouble) || !is_near(&trouble);
@@ -222,7 +222,7 @@ impl App {
                 .growing()
                 .iter()
                 .find(|growing| growing.is_soon && growing.is_loading)?;
-            Some(format!("loading, would be {}", full(model, growing)?))
+            Some(format!("loading, would be {}", when_full(model, growing)?))
         })
     }
 
@@ -261,7 +261,7 @@ fn words(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> String {
     let words = match trouble.rank {
         TroubleRank::FullSoon => {
             let full = growing()
-                .and_then(|growing| full(model, growing))
+                .and_then(|growing| when_full(model, growing))
                 .unwrap_or_else(|| "full soon".to_owned());
             let gpus = match &trouble.subject {
                 Some(GpuOrProcess::Process(id)) => {
@@ -384,8 +384,8 @@ fn is_full(fleet: &Fleet, host: HostKey, trouble: &RankedTrouble) -> bool {
         Some(GpuOrProcess::Process(id)) => model.process_total(*id),
         _ => None,
     };
-    snapshot.gpus.iter().enumerate().any(|(at, gpu)| {
-        let is_here = total.is_some_and(|total| total.gpus.contains(&at))
+    snapshot.gpus.iter().enumerate().any(|(place, gpu)| {
+        let is_here = total.is_some_and(|total| total.gpus.contains(&place))
             || trouble.subject == Some(GpuOrProcess::Gpu(gpu.uuid.clone()));
         let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
         let share = used

@@ -202,25 +202,12 @@ impl Panel {
         area: Area,
         old: Option<&Self>,
     ) -> Option<Self> {
-        let series = model.series(&subject.subject)?;
+        model.series(&subject.subject)?;
         let has_events = area.height >= 9;
         let load_rows = graph_view.load.rows().min(area.height.saturating_sub(10));
         let below = 1 + u16::from(has_events) + load_rows;
-        let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
-        let split = model.allocator_history(&subject.subject);
-        let has_layers =
-            is_gpu || split.is_some() || model.tensor_history(&subject.subject).is_some();
-        let fits = |(_, room): &(u16, u16)| has_layers && area.width >= *room;
-        let legend = LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width);
-        let plot = Area {
-            x: area.x + AXIS,
-            y: area.y + 1,
-            width: area.width.checked_sub(AXIS + legend)?,
-            height: area.height.checked_sub(1 + below)?,
-        };
-        if plot.width < 4 || plot.height < 2 {
-            return None;
-        }
+        let legend = legend_width(model, &subject.subject, area.width);
+        let plot = plot_area(area, legend, below)?;
         // A graph of the past has no forecast, and neither has one of the amounts in use only.
         let is_zoomed = graph_view.is_zoomed;
         let is_ahead = graph_view.still.is_none() && !is_zoomed;
@@ -234,16 +221,10 @@ impl Panel {
         } else {
             plot.width
         };
-        let now = model.now();
-        let end = graph_view.still.map_or(now, |still| still.end);
+        let end = graph_view.still.map_or(model.now(), |still| still.end);
         let window = Window::until(end, span, usize::from(past));
         let capacity = capacity(model, &subject.subject);
-        let held = series
-            .over(&window, now)
-            .into_iter()
-            .flatten()
-            .reduce(MinMax::with);
-        let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
+        let (low, high) = range_in(model, &subject.subject, &window);
         let to_come = projection.map(|projection| {
             let end = window.part() * u32::from(plot.width - past);
             projection
@@ -252,12 +233,7 @@ impl Panel {
                 .fold(projection.from, Bytes::max)
         });
         let high = high.max(to_come.unwrap_or_default());
-        // The memory of tensors, the lowest part of a process, changes most.
-        let tensors = split
-            .iter()
-            .flat_map(|split| split.allocated.over(&window, now))
-            .flatten();
-        let low = tensors.map(|range| range.low).fold(low, Bytes::min);
+        let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
         let top = capacity.filter(|capacity| !is_zoomed && (is_gpu || high.0 >= capacity.0 / 4));
         let scale = Scale::settle(
             old.map(|old| old.scale),
@@ -300,6 +276,47 @@ impl Panel {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
         (cell < self.window.parts()).then(|| self.window.moment(cell))
     }
+}
+
+/// Returns the area of the plot beside its axis and legend; `None` when there is no room. `below`
+/// is the number of rows below the plot.
+fn plot_area(area: Area, legend: u16, below: u16) -> Option<Area> {
+    let plot = Area {
+        x: area.x + AXIS,
+        y: area.y + 1,
+        width: area.width.checked_sub(AXIS + legend)?,
+        height: area.height.checked_sub(1 + below)?,
+    };
+    (plot.width >= 4 && plot.height >= 2).then_some(plot)
+}
+
+/// Returns the width of the names of layers; 0 when there are none, or no room.
+fn legend_width(model: &HostModel, subject: &GpuOrProcess, width: u16) -> u16 {
+    let has_layers = matches!(subject, GpuOrProcess::Gpu(_))
+        || model.allocator_history(subject).is_some()
+        || model.tensor_history(subject).is_some();
+    let fits = |(_, room): &(u16, u16)| has_layers && width >= *room;
+    LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width)
+}
+
+/// Returns the lowest and the highest amount of memory that the graph has to show of the past.
+fn range_in(model: &HostModel, subject: &GpuOrProcess, window: &Window) -> (Bytes, Bytes) {
+    let now = model.now();
+    let held = model.series(subject).and_then(|series| {
+        series
+            .over(window, now)
+            .into_iter()
+            .flatten()
+            .reduce(MinMax::with)
+    });
+    let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
+    // The memory of tensors, the lowest part of a process, changes most.
+    let split = model.allocator_history(subject);
+    let tensors = split
+        .iter()
+        .flat_map(|split| split.allocated.over(window, now))
+        .flatten();
+    (tensors.map(|range| range.low).fold(low, Bytes::min), high)
 }
 
 fn capacity(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {

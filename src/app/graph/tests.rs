@@ -13,7 +13,7 @@ use crate::model::{Forecast, GpuOrProcess, MemoryPart, Rate};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
-use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::example::{allocator_stats, host};
 
 /// The app with a host of one GPU and two processes, one of which grows by a MiB per second.
 struct GraphStory {
@@ -341,7 +341,7 @@ fn the_projection_of_tensors_continues_their_peaks() {
         let mut host = story.host.later(1);
         // Each step takes up to 2 GiB, and gives it back.
         let allocated = Bytes::from_mib(10_240 + 5 * second + second * 37 % 5 * 512);
-        host.processes[0].allocator = Some(Box::new(peek(
+        host.processes[0].allocator = Some(Box::new(allocator_stats(
             Some(gpu.clone()),
             Bytes::from_gib(19),
             allocated,

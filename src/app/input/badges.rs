@@ -34,8 +34,8 @@ impl App {
         let active = [
             (Badge::Filter, !self.processes.filter.value().is_empty()),
             (Badge::Gpu, view.gpu.is_some()),
-            (Badge::Mine, view.mine),
-            (Badge::Suspects, view.suspects),
+            (Badge::Mine, view.only_mine),
+            (Badge::Suspects, view.only_suspects),
             (Badge::Grouping, view.grouping != Grouping::Flat),
             (Badge::Tags, !self.processes.tagged.is_empty()),
             (Badge::Pause, self.is_paused()),
@@ -120,8 +120,8 @@ impl App {
             None => {}
             Some(Badge::Filter) => self.processes.filter.reset(),
             Some(Badge::Gpu) => self.show_all_gpus(),
-            Some(Badge::Mine) => self.processes.view.mine = false,
-            Some(Badge::Suspects) => self.processes.view.suspects = false,
+            Some(Badge::Mine) => self.processes.view.only_mine = false,
+            Some(Badge::Suspects) => self.processes.view.only_suspects = false,
             Some(Badge::Grouping) => self.processes.view.grouping = Grouping::Flat,
             Some(Badge::Tags) => self.processes.tagged.clear(),
             Some(Badge::Pause) => return self.resume(),

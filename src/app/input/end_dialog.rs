@@ -189,7 +189,7 @@ impl EndDialog {
     /// The processes that Enter reaches, the root first.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| {
-            member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id())
+            member.was_found_late || self.scope == Scope::Job || self.chosen.contains(&member.id())
         })
     }
 
@@ -207,7 +207,7 @@ impl EndDialog {
         self.root().is_some_and(|root| !root.is_over())
     }
 
-    pub(crate) fn spared(&self) -> usize {
+    pub(crate) fn spared_count(&self) -> usize {
         self.members.len() - self.targets().count()
     }
 
@@ -235,7 +235,7 @@ impl EndDialog {
     /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent
     /// yet, and the job has more processes.
     pub(crate) fn can_widen(&self) -> bool {
-        self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
+        self.first_sent.is_none() && (self.scope == Scope::Job || self.spared_count() > 0)
     }
 
     pub(crate) fn choices(&self) -> &'static [Choice] {
@@ -297,11 +297,11 @@ impl EndDialog {
     pub(in crate::app) fn choose(&mut self, by: isize) {
         self.read = None;
         let choices = self.choices();
-        let at = choices
+        let place = choices
             .iter()
             .position(|choice| *choice == self.choice)
             .unwrap_or(0);
-        self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
+        self.choice = choices[place.saturating_add_signed(by).min(choices.len() - 1)];
     }
 
     /// Adds processes that were found to belong to the job, unless the whole job is the target
@@ -329,7 +329,7 @@ impl EndDialog {
 
     /// Switches between the chosen processes and the whole job. Returns the commands to hold new
     /// targets.
-    pub(in crate::app) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
+    pub(in crate::app) fn toggle_whole_job(&mut self, snapshot: &Snapshot) -> Vec<Command> {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
@@ -423,7 +423,7 @@ impl EndDialog {
 
     /// Returns the commands that are due: SIGTERM to all targets that have not ended in time after
     /// SIGINT.
-    pub(in crate::app) fn pass(&mut self, now: Moment) -> Vec<Command> {
+    pub(in crate::app) fn due_commands(&mut self, now: Moment) -> Vec<Command> {
         if self.next_step().is_none_or(|at| now < at) {
             return Vec::new();
         }
@@ -484,9 +484,9 @@ impl EndDialog {
 
     /// Takes a new snapshot. While targets live, it says how much memory to expect back;
     /// afterwards, how much came back.
-    pub(in crate::app) fn see(&mut self, snapshot: &Snapshot) {
+    pub(in crate::app) fn update(&mut self, snapshot: &Snapshot) {
         for member in &mut self.members {
-            member.see(snapshot);
+            member.update(snapshot);
         }
         match self.ended() {
             Some(at) => {
@@ -549,7 +549,7 @@ impl EndDialog {
     /// The living processes that may keep the memory of ended targets on a GPU: they have it open,
     /// and are of the job, or of the user of a target and without memory of their own there.
     /// Processes of other users and jobs have nothing to do with it.
-    pub(crate) fn keepers(&self, gpu: &Gpu, snapshot: &Snapshot) -> Vec<ProcessId> {
+    pub(crate) fn possible_holders(&self, gpu: &Gpu, snapshot: &Snapshot) -> Vec<ProcessId> {
         let is_target = |id: ProcessId| self.targets().any(|target| target.id() == id);
         let is_of_job = |id: ProcessId| {
             self.job.contains(&id) || self.members.iter().any(|member| member.id() == id)

@@ -186,16 +186,16 @@ impl App {
         let parts = badges.into_iter().map(FooterPart::Badge).chain(keys);
         let parts: Vec<FooterPart> = parts.chain(notice.clone()).collect();
         // The keys that leave, then the badges, the latest first, then the other keys.
-        let rank = |at: &usize| match parts[*at] {
+        let rank = |place: &usize| match parts[*place] {
             FooterPart::Key(_, Intent::Leave | Intent::Quit, _) | FooterPart::Notice(_) => 0,
-            FooterPart::Badge(_) => count - *at,
-            FooterPart::Key(..) => count + *at,
+            FooterPart::Badge(_) => count - *place,
+            FooterPart::Key(..) => count + *place,
         };
         let mut fitting: Vec<usize> = (0..parts.len()).collect();
         fitting.sort_by_key(rank);
         let mut end = x;
-        fitting.retain(|at| {
-            end += match &parts[*at] {
+        fitting.retain(|place| {
+            end += match &parts[*place] {
                 FooterPart::Notice(words) => words.width().min(width / 2),
                 part => part.width(),
             };
@@ -206,7 +206,7 @@ impl App {
         for (_, part) in parts
             .into_iter()
             .enumerate()
-            .filter(|(at, _)| fitting.contains(at))
+            .filter(|(place, _)| fitting.contains(place))
         {
             let is_joined = matches!(part, FooterPart::Key(_, _, ""));
             let width = part.width() + if is_joined { 1 } else { 2 };

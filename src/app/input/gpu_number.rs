@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::app) struct TypedNumber(Option<(u32, ViewerTime)>);
 
 impl TypedNumber {
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         if let Some((_, since)) = &mut self.0 {
             *since += elapsed;
         }

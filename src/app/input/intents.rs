@@ -41,14 +41,7 @@ impl App {
             Intent::Steer(steering) => return self.steer(steering),
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
-            Intent::OtherList => {
-                self.focus = if self.focus == List::Gpus {
-                    List::Processes
-                } else {
-                    List::Gpus
-                };
-                self.follow_cursor();
-            }
+            Intent::OtherList => self.focus_other_list(),
             Intent::SortByNeighbour(_)
             | Intent::SortBy(_)
             | Intent::Invert
@@ -76,25 +69,15 @@ impl App {
             Intent::Open => return self.open(),
             Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
-            Intent::News => self
-                .modes
-                .open(Mode::Page(Box::new(Page::new(PageTopic::News(
-                    NewsList::default(),
-                ))))),
-            Intent::Help => self
-                .modes
-                .open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
+            Intent::News => self.open_page(PageTopic::News(NewsList::default())),
+            Intent::Help => self.open_page(PageTopic::Help),
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
                 if let Some(dialog) = self.modes.end_dialog_mut() {
                     dialog.choose(by);
                 }
             }
-            Intent::Widen => {
-                let dialog = self.modes.end_dialog_mut()?;
-                let snapshot = self.data.shown().host(dialog.host)?.latest()?;
-                return commands(dialog.host, dialog.widen(snapshot));
-            }
+            Intent::Widen => return self.widen_end_dialog(),
             Intent::Confirm => return self.confirm(),
             Intent::Suspects => self.toggle_suspects(),
             Intent::Tree | Intent::Group => self.group(intent),
@@ -108,7 +91,7 @@ impl App {
             Intent::Shift(by) => self.shift(by),
             Intent::SaveScreen => return Some(Effect::SaveScreen),
             Intent::SaveSettings => return Some(Effect::SaveSettings),
-            Intent::Mine => self.processes.view.mine = !self.processes.view.mine,
+            Intent::Mine => self.processes.view.only_mine = !self.processes.view.only_mine,
             Intent::HostLine => self.toggle_host_line(),
             Intent::Pause if self.data.paused().is_some() => self.data.resume(),
             Intent::Pause => self.data.pause(),
@@ -123,6 +106,25 @@ impl App {
             Intent::Quit => return Some(Effect::Quit),
         }
         None
+    }
+
+    fn focus_other_list(&mut self) {
+        self.focus = if self.focus == List::Gpus {
+            List::Processes
+        } else {
+            List::Gpus
+        };
+        self.follow_cursor();
+    }
+
+    fn open_page(&mut self, topic: PageTopic) {
+        self.modes.open(Mode::Page(Box::new(Page::new(topic))));
+    }
+
+    fn widen_end_dialog(&mut self) -> Option<Effect> {
+        let dialog = self.modes.end_dialog_mut()?;
+        let snapshot = self.data.shown().host(dialog.host)?.latest()?;
+        commands(dialog.host, dialog.toggle_whole_job(snapshot))
     }
 
     /// Sets a mark, or names the latest one.
@@ -148,8 +150,8 @@ impl App {
 
     fn toggle_suspects(&mut self) {
         self.focus = List::Processes;
-        if self.processes.view.suspects {
-            self.processes.view.suspects = false;
+        if self.processes.view.only_suspects {
+            self.processes.view.only_suspects = false;
         } else {
             self.show_suspects();
         }
@@ -157,7 +159,7 @@ impl App {
 
     /// Shows the suspects of all GPUs: one on another GPU would be missed.
     fn show_suspects(&mut self) {
-        self.processes.view.suspects = true;
+        self.processes.view.only_suspects = true;
         self.processes.view.gpu = None;
     }
 

@@ -29,7 +29,7 @@ const DOUBLE_CLICK: Duration = Duration::from_millis(400);
 pub(in crate::app) struct LatestClick(Option<(u16, u16, ViewerTime)>);
 
 impl LatestClick {
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         if let Some((.., since)) = &mut self.0 {
             *since += elapsed;
         }
@@ -132,7 +132,7 @@ impl App {
             return None;
         };
         let gpus = crate::app::lists::gpu_list::gpu_rows(self.fleet()).count();
-        let tile = |grid: TileGrid| (0..gpus).find(|at| grid.tile(*at).contains(x, y));
+        let tile = |grid: TileGrid| (0..gpus).find(|gpu| grid.tile(*gpu).contains(x, y));
         let gpu = match layout.tiles {
             Some(grid) => tile(grid),
             None => row_at(layout.gpus, x, y).map(|row| row + self.gpus.top),

@@ -23,7 +23,7 @@ impl Notice {
         self.0 = None;
     }
 
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         self.0 = self
             .0
             .take()

@@ -40,7 +40,7 @@ impl App {
             (Item::Theme, true),
             (Item::GpuView, true),
             (Item::Host, self.host_line),
-            (Item::Mine, self.processes.view.mine),
+            (Item::Mine, self.processes.view.only_mine),
         ];
         let (of_processes, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
         // The user cannot choose whether lists name the host.
@@ -81,7 +81,7 @@ impl App {
             Item::Theme => self.theme = self.theme.step(1),
             Item::GpuView => self.gpus.view = self.gpus.view.next(),
             Item::Host => self.host_line = !is_on,
-            Item::Mine => self.processes.view.mine = !is_on,
+            Item::Mine => self.processes.view.only_mine = !is_on,
             Item::Column(column) => match self.columns_of_processes().toggled(column) {
                 None => self.notice.set("one column has to stay"),
                 columns => self.processes.columns = columns,

@@ -305,12 +305,12 @@ pub(crate) fn fitting<C: ListColumn>(
         .map(|column| least(*column) + 1)
         .sum::<usize>()
         > width + 1
-        && let Some(at) = columns
+        && let Some(place) = columns
             .iter()
             .rposition(|column| !column.spec().is_last)
             .filter(|_| columns.len() > 1)
     {
-        columns.remove(at);
+        columns.remove(place);
     }
     columns
 }

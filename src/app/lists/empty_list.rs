@@ -20,10 +20,10 @@ impl App {
             _ if !self.processes.filter.value().is_empty() => {
                 "no process matches the filter (Esc clears it)".to_owned()
             }
-            _ if view.mine && rows::is_only_others(self.fleet()) => {
+            _ if view.only_mine && rows::is_only_others(self.fleet()) => {
                 "no process of yours uses a GPU (u shows those of others)".to_owned()
             }
-            _ if view.suspects
+            _ if view.only_suspects
                 && let Some(hidden) = self.hidden_suspects() =>
             {
                 hidden
@@ -32,7 +32,7 @@ impl App {
             _ if is_of_gpu_that_fails() => {
                 "no process is listed; the processes of a GPU that fails are not known".to_owned()
             }
-            _ if view.suspects => {
+            _ if view.only_suspects => {
                 "no process holds memory that it should not (o shows all)".to_owned()
             }
             Some(gpu) => {
@@ -122,7 +122,7 @@ impl App {
             .hosts()
             .filter_map(|(_, model)| Verdict::summary(model.verdicts()))
             .collect();
-        let of_whom = if view.mine { " of yours" } else { "" };
+        let of_whom = if view.only_mine { " of yours" } else { "" };
         let place = self
             .shown_gpu_label()
             .map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));

@@ -4,8 +4,8 @@
 use super::gpu_users::{self, growth_note};
 use crate::base::units::Elapsed;
 use crate::model::{HostModel, Severity, TroubleRank, Verdict};
-use crate::output::labels::growth::full;
-use crate::output::labels::short;
+use crate::output::labels::growth::when_full;
+use crate::output::labels::short_amount;
 use crate::protocol::snapshot::Gpu;
 
 /// A few words about a GPU.
@@ -49,7 +49,7 @@ fn troubles(model: &HostModel, gpu: &Gpu) -> Vec<(TroubleRank, String)> {
         troubles.push((rank, model.health(gpu).phrase));
     }
     if let Some(growing) = gpu_users::growing(model, gpu) {
-        let full = || full(model, growing).unwrap_or_else(|| growth_note(growing).text);
+        let full = || when_full(model, growing).unwrap_or_else(|| growth_note(growing).text);
         if growing.is_urgent() {
             troubles.push((TroubleRank::FullSoon, full()));
         } else if growing.is_leak() {
@@ -81,7 +81,7 @@ fn leftovers(model: &HostModel, gpu: &Gpu) -> Option<String> {
             .find(|unaccounted| unaccounted.gpu == gpu.uuid);
         Some(unaccounted?.memory)
     });
-    let amount = memory.map_or_else(String::new, |memory| format!(" {}", short(memory)));
+    let amount = memory.map_or_else(String::new, |memory| format!(" {}", short_amount(memory)));
     Some(format!("{}{amount}", first.word()))
 }
 

@@ -5,7 +5,7 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, Growing, HostModel};
 use crate::output::labels::growth::{is_close, rounded};
-use crate::output::labels::{program, short, word};
+use crate::output::labels::{program, short_amount, word};
 use crate::protocol::snapshot::{Gpu, Reading};
 
 /// The processes of one user that run the same program on one GPU.
@@ -30,7 +30,7 @@ impl GpuOccupant {
     /// The memory of all its processes there, and how many they are if not one: `34.0G`, `34.0G
     /// 2×`.
     pub(crate) fn amount(&self) -> String {
-        let memory = word(self.memory.map(short));
+        let memory = word(self.memory.map(short_amount));
         if self.count > 1 {
             format!("{memory} {}×", self.count)
         } else {
@@ -65,7 +65,7 @@ pub(crate) fn names(model: &HostModel, gpu: &Gpu) -> Vec<Text> {
 }
 
 /// Returns who is on a GPU, the user of most memory first.
-pub(crate) fn of(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
+pub(crate) fn occupants(model: &HostModel, gpu: &Gpu) -> Vec<GpuOccupant> {
     let Some(snapshot) = model.latest() else {
         return Vec::new();
     };

@@ -10,9 +10,9 @@ pub(crate) struct View {
     pub grouping: Grouping,
     /// Whether only suspects are shown: processes that hold memory and should not, and leftovers of
     /// dead jobs.
-    pub suspects: bool,
+    pub only_suspects: bool,
     /// Whether only processes of the user that gputop runs as are shown.
-    pub mine: bool,
+    pub only_mine: bool,
     /// The GPU whose processes alone are shown; `None` shows those of all.
     pub gpu: Option<HostGpu>,
 }

@@ -12,9 +12,9 @@ use super::row_order::{self, SortKey, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
-use crate::output::labels::growth::{full, full_within, rate};
+use crate::output::labels::growth::{full_within, rate, when_full};
 use crate::output::labels::{
-    cache, change_of_memory, command, elapsed, gpu_labels, short, signed, word,
+    cache, change_of_memory, command, elapsed, gpu_labels, short_amount, signed, word,
 };
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
@@ -79,7 +79,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
         ProcessColumn::Cache => {
             Cell::reading(match process_total.and_then(|_| cache(snapshot, process)) {
                 Some(Err(Missing::Unsupported)) | None => String::new(),
-                Some(cache) => word(cache.map(short)),
+                Some(cache) => word(cache.map(short_amount)),
             })
         }
         ProcessColumn::Growth => Cell::reading(
@@ -90,7 +90,7 @@ pub(crate) fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
             Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm)))
         }
         ProcessColumn::Cpu => Cell::plain(word(load.cpu)),
-        ProcessColumn::Rss => Cell::plain(word(load.rss.map(short))),
+        ProcessColumn::Rss => Cell::plain(word(load.rss.map(short_amount))),
         ProcessColumn::Elapsed => Cell::plain(word(elapsed(snapshot, process).map(Elapsed))),
         ProcessColumn::Threads => Cell::plain(word(load.threads)),
         ProcessColumn::State => {
@@ -261,7 +261,7 @@ pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Opti
     let growing = growing(model, process)?;
     let rate = rate(growing.evidence.rate);
     let within = full_within(model, growing);
-    let full = full(model, growing).filter(|_| within.is_some());
+    let full = when_full(model, growing).filter(|_| within.is_some());
     let longer = [within, full]
         .into_iter()
         .flatten()
@@ -308,8 +308,8 @@ fn memory(line: &ProcessLine<'_>) -> String {
         Some(total) => match total.memory {
             Ok(total) => format!(
                 "{}{}",
-                if total.lower_bound { "≥" } else { "" },
-                short(total.bytes)
+                if total.is_lower_bound { "≥" } else { "" },
+                short_amount(total.bytes)
             ),
             Err(why) => why.to_string(),
         },
@@ -327,7 +327,7 @@ fn kept(verdict: Option<&Verdict>) -> String {
     match kept {
         [] => String::new(),
         _ if alone().next().is_none() => "shared".to_owned(),
-        _ => short(alone().map(|memory| memory.memory).sum()),
+        _ => short_amount(alone().map(|memory| memory.memory).sum()),
     }
 }
 

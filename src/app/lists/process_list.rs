@@ -83,7 +83,7 @@ impl ProcessList {
         Columns::shown(
             self.columns.as_ref(),
             width,
-            self.view.suspects,
+            self.view.only_suspects,
             |column| has_values(fleet, column),
             fleet.has_many(),
         )

@@ -34,7 +34,7 @@ impl ProcessWidths {
             .map(gpu_label);
         let gpu = labels.map(|label| label.len()).max().unwrap_or(0).max(gpu);
         // The list of suspects needs the room for the reasons.
-        let memory_bar = if app.processes.view.suspects {
+        let memory_bar = if app.processes.view.only_suspects {
             0
         } else {
             memory_bar

@@ -150,7 +150,8 @@ impl RowOrder {
             }
         }
         for from in 1..settled.len() {
-            let goes_up = |at: &usize| is_surely_above(sort, &settled[from], &settled[*at - 1]);
+            let goes_up =
+                |place: &usize| is_surely_above(sort, &settled[from], &settled[*place - 1]);
             let to = from - (1..=from).rev().take_while(goes_up).count();
             settled[to..=from].rotate_right(1);
         }
@@ -169,15 +170,15 @@ fn is_surely_above(
         sort.descending,
         sort.then.is_some_and(|(_, descending)| descending),
     ];
-    for (at, descending) in descending.into_iter().enumerate() {
-        let order = compare_one(keys[at].as_ref(), other_keys[at].as_ref(), descending);
-        match (history.range(at), other_history.range(at)) {
+    for (place, descending) in descending.into_iter().enumerate() {
+        let order = compare_one(keys[place].as_ref(), other_keys[place].as_ref(), descending);
+        match (history.range(place), other_history.range(place)) {
             // Both rows showed one and the same number: the second key decides.
             (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
             (Some(a), Some(b)) => {
                 let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
                 return is_all
-                    || at == 0 && order.is_lt() && is_clear(sort.column, keys, other_keys);
+                    || place == 0 && order.is_lt() && is_clear(sort.column, keys, other_keys);
             }
             (None, None) if order.is_eq() => (),
             (None, None) => return order.is_lt(),
@@ -263,7 +264,7 @@ mod tests {
         let (one, other): (&[_], &[_]) =
             (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let seconds: Vec<_> = (0..60)
-            .map(|at| if at % 2 == 0 { one } else { other })
+            .map(|second| if second % 2 == 0 { one } else { other })
             .collect();
         for sort in [
             Sort::by(ProcessColumn::Memory),
@@ -283,7 +284,7 @@ mod tests {
             (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
-        seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
+        seconds.extend((0..20).map(|second| if second % 2 == 0 { other } else { one }));
         let pids = orders(
             &mut RowOrder::default(),
             Sort::by(ProcessColumn::Memory),
@@ -332,7 +333,7 @@ mod tests {
             order.settle(Sort::by(ProcessColumn::Memory), lines.collect())
         };
         let first = settle(0);
-        assert!((1..60).all(|at| settle(at) == first));
+        assert!((1..60).all(|second| settle(second) == first));
     }
 
     #[test]

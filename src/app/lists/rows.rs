@@ -113,15 +113,55 @@ pub(in crate::app) fn rows(
 ) -> Vec<Row> {
     let filter = Filter {
         gpu: view.gpu.as_ref(),
-        ..Filter::new(filter, view.mine, fleet.has_many())
+        ..Filter::new(filter, view.only_mine, fleet.has_many())
     };
-    let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
+    let sorted = order.settle(sort, sortable(fleet, view, sort, &filter));
+    let mut rows = in_groups(fleet, view, sorted, &filter);
+    if view.grouping != Grouping::Gpu {
+        rows.extend(
+            unaccounted(fleet)
+                .filter(|gpu| {
+                    filter.gpu.is_none_or(|shown| shown == gpu)
+                        && filter.matches_unaccounted(fleet, gpu)
+                })
+                .map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0)),
+        );
+    }
+    if let Some(gpu) = filter.gpu {
+        rows.iter_mut()
+            .filter(|row| row.process().is_some())
+            .for_each(|row| row.gpu = Some(gpu.clone()));
+    }
+    count_once(fleet, &mut rows);
+    if view.only_suspects {
+        let before = rows.len();
+        rows.extend(
+            fleet
+                .hosts()
+                .flat_map(|(host, model)| leftovers(host, fleet.name(host), model, &filter)),
+        );
+        if rows.len() > before {
+            let text = "Python processes without GPU memory that a dead job left behind:";
+            rows.insert(before, Row::new(RowSubject::Heading(text), 0));
+        }
+    }
+    rows
+}
+
+/// Returns the processes that the list shows, with what they are sorted by.
+fn sortable<'a>(
+    fleet: &'a Fleet,
+    view: &View,
+    sort: Sort,
+    filter: &Filter<'_>,
+) -> Vec<(HostProcess, Moment, SortKeys<'a>)> {
+    let mut sortable: Vec<(HostProcess, Moment, SortKeys<'a>)> = Vec::new();
     for (host, model) in fleet.hosts() {
         let Some(snapshot) = model.latest() else {
             continue;
         };
         let processes = snapshot.processes.iter();
-        let only_suspects = view.suspects;
+        let only_suspects = view.only_suspects;
         let lines = processes.map(|process| {
             let line = ProcessLine::new(fleet.name(host), model, snapshot, process);
             ProcessLine {
@@ -130,7 +170,7 @@ pub(in crate::app) fn rows(
             }
         });
         let listed = lines.filter(|line| {
-            if view.suspects {
+            if view.only_suspects {
                 is_suspect(model, line.process.id)
             } else {
                 line.process_total.is_some()
@@ -151,14 +191,23 @@ pub(in crate::app) fn rows(
                 }),
         );
     }
-    let sorted = order.settle(sort, sortable);
-    let mut rows = match view.grouping {
+    sortable
+}
+
+/// Returns the rows of the processes, each in its group if the view has groups.
+fn in_groups(
+    fleet: &Fleet,
+    view: &View,
+    sorted: Vec<HostProcess>,
+    filter: &Filter<'_>,
+) -> Vec<Row> {
+    match view.grouping {
         Grouping::Flat => sorted
             .into_iter()
             .map(|process| Row::of_process(process, 0))
             .collect(),
         Grouping::Tree => trees(fleet, &sorted),
-        Grouping::Gpu => by_gpu(fleet, &sorted, &filter, view.suspects),
+        Grouping::Gpu => by_gpu(fleet, &sorted, filter, view.only_suspects),
         Grouping::Job => grouped(sorted, |process| {
             let job = fleet.host(process.host)?.job(process.process)?;
             Some((job.name.clone(), GroupKind::Job(job.key.clone())))
@@ -171,36 +220,7 @@ pub(in crate::app) fn rows(
                 GroupKind::User,
             ))
         }),
-    };
-    if view.grouping != Grouping::Gpu {
-        rows.extend(
-            unaccounted(fleet)
-                .filter(|gpu| {
-                    filter.gpu.is_none_or(|shown| shown == gpu)
-                        && filter.matches_unaccounted(fleet, gpu)
-                })
-                .map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0)),
-        );
     }
-    if let Some(gpu) = filter.gpu {
-        rows.iter_mut()
-            .filter(|row| row.process().is_some())
-            .for_each(|row| row.gpu = Some(gpu.clone()));
-    }
-    count_once(fleet, &mut rows);
-    if view.suspects {
-        let before = rows.len();
-        rows.extend(
-            fleet
-                .hosts()
-                .flat_map(|(host, model)| leftovers(host, fleet.name(host), model, &filter)),
-        );
-        if rows.len() > before {
-            let text = "Python processes without GPU memory that a dead job left behind:";
-            rows.insert(before, Row::new(RowSubject::Heading(text), 0));
-        }
-    }
-    rows
 }
 
 /// The processes without GPU memory that a dead job left behind.

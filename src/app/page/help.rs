@@ -132,6 +132,34 @@ const WORDS: &[(&str, &str)] = &[
     ("ERR", "reading it failed"),
 ];
 
+/// The actions of the mouse.
+const MOUSE: &[(&str, &str)] = &[
+    ("wheel", "scrolls the list under it"),
+    (
+        "click",
+        "puts the cursor there; on a heading, sorts by it; on a GPU, shows its processes; on a key below, presses it",
+    ),
+    ("double click", "opens the page of the process or GPU"),
+    ("right click", "tags the process"),
+    ("Shift and drag", "selects text, as without gputop"),
+];
+
+/// The parts of a memory bar.
+const MEMORY: &[(&str, &str)] = &[
+    (
+        "allocated",
+        "in use by PyTorch's tensors; all memory of a process whose PyTorch figures are not known",
+    ),
+    (
+        "unallocated",
+        "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory",
+    ),
+    (
+        "other",
+        "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory",
+    ),
+];
+
 /// Returns the lines that have all words of `search`. In a replay, some keys have another meaning.
 pub(super) fn lines(width: usize, search: &str, is_replay: bool) -> Vec<PageLine> {
     let words: Vec<String> = search.split_whitespace().map(str::to_lowercase).collect();
@@ -172,57 +200,21 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
             .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
             .collect()
     };
-    let keys =
-        |context: KeyContext, is_shown: &dyn Fn(&Binding) -> bool| -> Vec<(String, String)> {
-            let is_shown = |binding: &&Binding| {
-                !binding.help.is_empty() && binding.contexts.contains(&context) && is_shown(binding)
-            };
-            let keys = BINDINGS
-                .iter()
-                .filter(is_shown)
-                .map(|binding| (binding.keys_in(context, is_replay), binding.help));
-            keys.filter(|(keys, _)| !keys.is_empty())
-                .map(|(keys, help)| (keys, help.to_owned()))
-                .collect()
-        };
     let of_lists = |group: &KeyGroup| {
         let is_in_group = |binding: &Binding| binding.intent.group() == *group;
         (
             format!("{}: {group}", KeyContext::List),
-            keys(KeyContext::List, &is_in_group),
+            keys(KeyContext::List, is_replay, is_in_group),
         )
     };
-    let of_context = |context: &KeyContext| (context.to_string(), keys(*context, &|_| true));
+    let of_context =
+        |context: &KeyContext| (context.to_string(), keys(*context, is_replay, |_| true));
     let columns = |specs: Vec<crate::app::lists::columns::ColumnSpec>| {
         specs
             .into_iter()
             .map(|spec| (spec.title.to_owned(), spec.help.to_owned()))
             .collect()
     };
-    let mouse = [
-        ("wheel", "scrolls the list under it"),
-        (
-            "click",
-            "puts the cursor there; on a heading, sorts by it; on a GPU, shows its processes; on a key below, presses it",
-        ),
-        ("double click", "opens the page of the process or GPU"),
-        ("right click", "tags the process"),
-        ("Shift and drag", "selects text, as without gputop"),
-    ];
-    let memory = [
-        (
-            "allocated",
-            "in use by PyTorch's tensors; all memory of a process whose PyTorch figures are not known",
-        ),
-        (
-            "unallocated",
-            "reserved by PyTorch, without a tensor in it: the cache (CACHE), fragments and pending memory",
-        ),
-        (
-            "other",
-            "in use beside PyTorch: CUDA contexts, libraries; also unaccounted memory",
-        ),
-    ];
     let is_first = |context: &KeyContext| is_replay && *context == KeyContext::Replay;
     let first = KeyContext::VARIANTS
         .iter()
@@ -231,7 +223,7 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
     let mut sections: Vec<(String, Vec<(String, String)>)> = first
         .chain(KeyGroup::VARIANTS.iter().map(of_lists))
         .collect();
-    sections.push(("Mouse".to_owned(), texts(&mouse)));
+    sections.push(("Mouse".to_owned(), texts(MOUSE)));
     sections.push((
         "Words: columns of the process list".to_owned(),
         columns(
@@ -242,7 +234,7 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
         ),
     ));
     sections.push(("Words: verdicts".to_owned(), texts(VERDICTS)));
-    sections.push((MEMORY_BAR.to_owned(), texts(&memory)));
+    sections.push((MEMORY_BAR.to_owned(), texts(MEMORY)));
     sections.push(("Words: colours".to_owned(), texts(COLOURS)));
     sections.push((
         "Words: columns of the GPU list".to_owned(),
@@ -259,6 +251,24 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
         .filter(|context| **context != KeyContext::List && !is_first(context));
     sections.extend(others.map(of_context));
     sections
+}
+
+/// Returns the keys that a context has a help for, with it.
+fn keys(
+    context: KeyContext,
+    is_replay: bool,
+    is_shown: impl Fn(&Binding) -> bool,
+) -> Vec<(String, String)> {
+    let is_shown = |binding: &&Binding| {
+        !binding.help.is_empty() && binding.contexts.contains(&context) && is_shown(binding)
+    };
+    let keys = BINDINGS
+        .iter()
+        .filter(is_shown)
+        .map(|binding| (binding.keys_in(context, is_replay), binding.help));
+    keys.filter(|(keys, _)| !keys.is_empty())
+        .map(|(keys, help)| (keys, help.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -124,28 +124,7 @@ fn of_allocator(
     allocator: &DeviceAllocator,
 ) {
     let gpu = allocator.gpu.as_ref().and_then(|uuid| snapshot.gpu(uuid));
-    match gpu {
-        Some(gpu) => {
-            writer.head(&format!(
-                "Memory on GPU {}, PyTorch's cuda:{}",
-                labels::gpu_label(gpu),
-                allocator.device
-            ));
-        }
-        None => {
-            writer.head(&format!("Memory of PyTorch's cuda:{}", allocator.device));
-            writer.field(
-                "which GPU",
-                "cannot be told: neither its environment nor the amounts say which of them it is",
-            );
-        }
-    }
-    if gpu.is_some_and(|gpu| gpu.facts.simulated) {
-        writer.field(
-            "simulated",
-            "no PyTorch runs there: these figures belong to --demo",
-        );
-    }
+    head_of_allocator(writer, gpu, allocator.device);
     let reserved = match ReservedMemory::of(allocator) {
         Ok(reserved) => reserved,
         Err(why) => return writer.field("PyTorch", why),
@@ -177,6 +156,38 @@ fn of_allocator(
     }
     let rounding = "of allocated and pending: more than was asked for";
     amounts(writer, "    rounding", signed(reserved.rounding), rounding);
+    peaks_and_retries(writer, allocator);
+    if let Some(advice) = advice(allocator, &reserved) {
+        writer.field("what to try", advice);
+    }
+}
+
+/// Writes the heading of a CUDA device; `gpu` is `None` if it is not known which GPU it is.
+fn head_of_allocator(writer: &mut Writer, gpu: Option<&Gpu>, device: u32) {
+    match gpu {
+        Some(gpu) => {
+            writer.head(&format!(
+                "Memory on GPU {}, PyTorch's cuda:{device}",
+                labels::gpu_label(gpu)
+            ));
+        }
+        None => {
+            writer.head(&format!("Memory of PyTorch's cuda:{device}"));
+            writer.field(
+                "which GPU",
+                "cannot be told: neither its environment nor the amounts say which of them it is",
+            );
+        }
+    }
+    if gpu.is_some_and(|gpu| gpu.facts.simulated) {
+        writer.field(
+            "simulated",
+            "no PyTorch runs there: these figures belong to --demo",
+        );
+    }
+}
+
+fn peaks_and_retries(writer: &mut Writer, allocator: &DeviceAllocator) {
     let peak =
         |peak: Reading<Bytes>| peak.map_or_else(|why| why.to_string(), |peak| peak.to_string());
     let peaks = (
@@ -202,9 +213,6 @@ fn of_allocator(
                 &text
             },
         );
-    }
-    if let Some(advice) = advice(allocator, &reserved) {
-        writer.field("what to try", advice);
     }
 }
 

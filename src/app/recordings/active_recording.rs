@@ -30,7 +30,7 @@ pub(crate) struct ActiveRecording {
 }
 
 impl ActiveRecording {
-    pub(in crate::app) fn pass(&mut self, elapsed: ViewerTime) {
+    pub(in crate::app) fn advance(&mut self, elapsed: ViewerTime) {
         self.age += elapsed;
     }
 

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::protocol::line::Line;
     use crate::protocol::snapshot::ProcessId;
-    use crate::protocol::snapshot::example::{host, peek};
+    use crate::protocol::snapshot::example::{allocator_stats, host};
 
     #[test]
     fn memory_before_and_after_a_phase_is_compared() {
@@ -272,7 +272,7 @@ mod tests {
             snapshot = snapshot.later(60);
             snapshot.gpus[0].processes[0].memory = Ok(Bytes::from_gib(gib));
             snapshot.gpus[0].load.memory_used = Ok(Bytes::from_gib(gib + 1));
-            snapshot.processes[0].allocator = Some(Box::new(peek(
+            snapshot.processes[0].allocator = Some(Box::new(allocator_stats(
                 Some(snapshot.gpus[0].uuid.clone()),
                 Bytes::from_gib(12),
                 Bytes::from_gib(gib - 5),

@@ -173,7 +173,7 @@ impl App {
         let replay = self.replay.as_ref()?;
         let area = self.layout()?.timeline;
         let (begin, end) = replay.timeline.span?;
-        let clock = RecordedClock::of(self.fleet());
+        let clock = RecordedClock::of_first_host(self.fleet());
         let words = if area.width >= WITH_WORDS {
             NOTHING_ACTS
         } else {
@@ -267,7 +267,7 @@ impl App {
 
     /// Jumps to the event that is next after this moment, or before it if `by` is negative.
     fn jump_to_event(&mut self, steering: Steering, by: isize, alerts: bool) -> Option<Effect> {
-        let clock = RecordedClock::of(self.fleet());
+        let clock = RecordedClock::of_first_host(self.fleet());
         let replay = self.replay.as_mut()?;
         let noun = if alerts { "alert" } else { "event" };
         let side = if by > 0 { "after" } else { "before" };
@@ -307,7 +307,7 @@ impl App {
         if input.value().trim().is_empty() {
             return None;
         }
-        match RecordedClock::of(self.fleet()).parse(input.value(), at) {
+        match RecordedClock::of_first_host(self.fleet()).parse(input.value(), at) {
             Ok(target) => Some(Effect::Play(vec![PlayerCommand::Jump(target)])),
             Err(problem) => {
                 self.notice.set(problem);

@@ -147,7 +147,7 @@ fn only_processes_of_the_job_or_the_user_are_said_to_keep_memory() {
     let story = story(host.clone()).keys("F9");
     let dialog = story.app.modes.end_dialog().unwrap();
     assert_eq!(dialog.root().map(Member::id), Some(id(103)));
-    assert_eq!(dialog.keepers(&host.gpus[1], &host), [id(91)]);
+    assert_eq!(dialog.possible_holders(&host.gpus[1], &host), [id(91)]);
 }
 
 /// Three workers whose trainer is gone. Only 201 has GPU 0 open, where 9 GiB are unaccounted.

@@ -150,9 +150,9 @@ fn members_of_a_job_may_be_found_while_the_dialog_is_open() {
         Command::Hold { process: id(102) },
     ]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
-    assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 0);
+    assert_eq!(open.app.modes.end_dialog().unwrap().spared_count(), 0);
     let open = open.pass(|_| family().later(1)).asks(&[]);
-    assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 2);
+    assert_eq!(open.app.modes.end_dialog().unwrap().spared_count(), 2);
     let open = open.keys("Tab").asks(&[others]);
     assert_eq!(
         open.app.modes.end_dialog().unwrap().root().unwrap().id(),

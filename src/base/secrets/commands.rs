@@ -80,11 +80,11 @@ pub(super) fn programs(words: &[Word<'_>]) -> Vec<usize> {
     let is_before =
         |word: &Word<'_>| names::is_in(KEYWORDS, &word.text) || is_assignment(&word.text);
     let mut programs = Vec::new();
-    let mut at = words.iter().position(|word| !is_before(word));
-    while let Some(place) = at {
+    let mut next_program = words.iter().position(|word| !is_before(word));
+    while let Some(place) = next_program {
         programs.push(place);
         let rest = place + 1;
-        at = match known(&words[place].text) {
+        next_program = match known(&words[place].text) {
             Some(program) if program.is_wrapper => (rest..words.len()).find(|next| {
                 let is_name = names::is_in(BEFORE_NAMES, &words[next - 1].text);
                 // The last part of `src=/run/hf` is no program.
@@ -161,7 +161,7 @@ impl Search<'_> {
             } else if option == "all" {
                 self.arguments(start)
                     .into_iter()
-                    .for_each(|at| self.add(at, 0, ""));
+                    .for_each(|place| self.add(place, 0, ""));
             } else if option == "NAME" {
                 self.add_named(start);
             } else if let Ok(number) = option.parse::<usize>() {
@@ -192,56 +192,60 @@ impl Search<'_> {
     /// Returns the places of the arguments that are no options.
     fn arguments(&self, start: usize) -> Vec<usize> {
         (start..self.words.len())
-            .filter(|at| !self.words[*at].text.starts_with('-'))
+            .filter(|place| !self.words[*place].text.starts_with('-'))
             .collect()
     }
 
     fn add_last(&mut self, start: usize) {
         let last = self.arguments(start).last().copied();
         // The value of an option, as in `mkpasswd -m sha-512`.
-        let is_value = |at: usize| {
-            let before = self.words[at - 1].text.as_bytes();
-            at > start && before.len() == 2 && before[0] == b'-' && before[1].is_ascii_alphabetic()
+        let is_value = |place: usize| {
+            let before = self.words[place - 1].text.as_bytes();
+            place > start
+                && before.len() == 2
+                && before[0] == b'-'
+                && before[1].is_ascii_alphabetic()
         };
-        if let Some(at) = last.filter(|at| !is_value(*at) && !self.words[*at].text.contains("://"))
+        if let Some(place) =
+            last.filter(|place| !is_value(*place) && !self.words[*place].text.contains("://"))
         {
-            self.add(at, 0, "");
+            self.add(place, 0, "");
         }
     }
 
     fn add_argument(&mut self, start: usize, number: usize) {
-        let Some(at) = self.arguments(start).get(number.saturating_sub(1)).copied() else {
+        let Some(place) = self.arguments(start).get(number.saturating_sub(1)).copied() else {
             return;
         };
         // An argument after an option may be its value.
         let is_uncertain = number > 1
-            && self.words[start..at]
+            && self.words[start..place]
                 .iter()
                 .any(|word| word.text.starts_with('-'));
-        if !is_uncertain && !self.words[at].text.contains("://") {
-            self.add(at, 0, "");
+        if !is_uncertain && !self.words[place].text.contains("://") {
+            self.add(place, 0, "");
         }
     }
 
     /// Adds the arguments after names of secrets.
     fn add_named(&mut self, start: usize) {
-        let mut at = start;
-        while at + 1 < self.words.len() {
-            let name = &self.words[at].text;
+        let mut place = start;
+        while place + 1 < self.words.len() {
+            let name = &self.words[place].text;
             // The value of `wifi-sec.key-mgmt wpa-psk wifi-sec.psk …` is no name.
-            let next = &self.words[at + 1].text;
+            let next = &self.words[place + 1].text;
             let is_value =
-                at + 2 < self.words.len() && next.contains('.') && names::names_secret(next);
+                place + 2 < self.words.len() && next.contains('.') && names::names_secret(next);
             if !name.starts_with('-')
                 && !name.contains(['=', ' '])
                 && names::names_secret(name)
                 && !is_value
             {
                 let name = name.clone().into_owned();
-                self.add(at + 1, 0, &name);
-                at += 1;
+                self.add(place + 1, 0, &name);
+                place += 1;
             }
-            at += 1;
+            place += 1;
         }
     }
 
@@ -252,8 +256,8 @@ impl Search<'_> {
         };
         let is_letter = name.len() == 2 && name.starts_with('-');
         let is_prefix = name.ends_with([':', '=']);
-        for at in start..self.words.len() {
-            let word = &self.words[at].text;
+        for place in start..self.words.len() {
+            let word = &self.words[place].text;
             let rest = word.strip_prefix(name);
             let joined = match rest {
                 Some("") => None,
@@ -263,13 +267,13 @@ impl Search<'_> {
             };
             let is_cluster = form == "+" && is_letters(word) && word.ends_with(&name[1..]);
             if let Some(joined) = joined {
-                self.add(at, joined, name);
+                self.add(place, joined, name);
             } else if (rest == Some("") || is_cluster)
                 && form != "<"
                 && !is_prefix
-                && self.has_value(at)
+                && self.has_value(place)
             {
-                self.add(at + 1, 0, name);
+                self.add(place + 1, 0, name);
             }
         }
     }
@@ -284,13 +288,13 @@ impl Search<'_> {
     }
 
     /// Adds the secret part of a word from a byte on.
-    fn add(&mut self, at: usize, from: usize, option: &str) {
-        let range = part_of(&self.words[at].text, from, self.row.part)
-            .filter(|range| !NO_SECRETS.contains(&&self.words[at].text[range.clone()]));
+    fn add(&mut self, place: usize, from: usize, option: &str) {
+        let range = part_of(&self.words[place].text, from, self.row.part)
+            .filter(|range| !NO_SECRETS.contains(&&self.words[place].text[range.clone()]));
         self.found.extend(range.map(|range| ProgramSecret {
             row: self.row,
             program: self.program,
-            word: at,
+            word: place,
             range,
             option: option.to_owned(),
         }));
@@ -331,8 +335,8 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
             }
         }
         SecretPart::BeforeAt => {
-            let at = value.rfind('@').filter(|_| !value.contains("://"))?;
-            Some(from + value[..at].find(':')? + 1..from + at)
+            let offset = value.rfind('@').filter(|_| !value.contains("://"))?;
+            Some(from + value[..offset].find(':')? + 1..from + offset)
         }
         SecretPart::AfterColon => Some(from + value.rfind(':')? + 1..word.len()),
         SecretPart::AfterScheme => Some(from + value.find("://")? + "://".len()..word.len()),
@@ -359,7 +363,7 @@ fn part_of(word: &str, from: usize, part: SecretPart) -> Option<Range<usize>> {
 fn stdin_part(words: &[Word<'_>]) -> Option<SecretPart> {
     let programs = programs(words);
     let reads = |(names, wanted, _): &&(&str, &str, SecretPart)| {
-        let is_program = |at: &usize| names::is_in(names, program_name(&words[*at].text));
+        let is_program = |place: &usize| names::is_in(names, program_name(&words[*place].text));
         programs.iter().any(is_program)
             && (wanted.is_empty() || words.iter().any(|word| is_flag(&word.text, wanted)))
     };
@@ -430,7 +434,7 @@ fn output<'a, 'b>(command: &'a [Word<'b>]) -> Vec<&'a Word<'b>> {
 }
 
 /// Calls `found` with each word that the commands of a text write.
-pub(super) fn echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
+pub(super) fn find_echoed(commands: &[ShellCommand<'_>], found: impl FnMut(&Word<'_>)) {
     commands
         .iter()
         .flat_map(|command| output(&command.words))

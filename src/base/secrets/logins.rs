@@ -29,61 +29,62 @@ pub(super) fn find(
     programs: &[usize],
     mut found: impl FnMut(usize, Range<usize>, usize),
 ) {
-    let whole = |at: usize| 0..words[at].text.len();
-    let text = |at: usize| &*words[at].text;
+    let whole = |place: usize| 0..words[place].text.len();
+    let text = |place: usize| &*words[place].text;
     let first = programs.last().map_or(0, |program| program + 1);
     let is_excluded = words
         .iter()
         .any(|word| names::is_in(WITHOUT_LOGINS, commands::program_name(&word.text)));
     let (mut has_user, mut has_login) = (false, false);
-    for at in first..words.len() {
-        let next = (at + 1 < words.len() && !text(at + 1).starts_with('-')).then_some(at + 1);
+    for place in first..words.len() {
+        let next =
+            (place + 1 < words.len() && !text(place + 1).starts_with('-')).then_some(place + 1);
         let is_login = has_user
             && !is_excluded
-            && names::is_in(PASSWORD_OPTIONS, text(at))
+            && names::is_in(PASSWORD_OPTIONS, text(place))
             && next.is_some_and(|next| has_mark(text(next)))
-            || has_login && names::is_in(LOGIN_OPTIONS, text(at))
-            || is_user_to_add(words, at);
-        let is_named = is_login || is_set(words, at) || is_setter_of_password(text(at));
-        let is_any = is_set(words, at)
-            || has_login && names::is_in(LOGIN_OPTIONS, text(at))
-            || is_user_to_add(words, at);
+            || has_login && names::is_in(LOGIN_OPTIONS, text(place))
+            || is_user_to_add(words, place);
+        let is_named = is_login || is_set(words, place) || is_setter_of_password(text(place));
+        let is_any = is_set(words, place)
+            || has_login && names::is_in(LOGIN_OPTIONS, text(place))
+            || is_user_to_add(words, place);
         let is_value = |next: &usize| is_password(text(*next)) || is_any && is_plain(text(*next));
         if let Some(next) = next.filter(|_| is_named).filter(is_value) {
-            found(next, whole(next), at);
+            found(next, whole(next), place);
         }
-        has_login |= text(at) == "login";
-        let is_user = !is_excluded && names::is_in(USER_OPTIONS, text(at));
+        has_login |= text(place) == "login";
+        let is_user = !is_excluded && names::is_in(USER_OPTIONS, text(place));
         if let Some(next) = next.filter(|_| is_user)
             && let Some(secret) = after_colon(text(next), 0)
         {
-            found(next, secret, at);
+            found(next, secret, place);
         }
-        has_user |= next.is_some() && names::is_in(USER_OPTIONS, text(at));
-        if let Some(secret) = before_host(text(at))
-            .or_else(|| windows_option(text(at)))
-            .or_else(|| after_user(text(at)))
+        has_user |= next.is_some() && names::is_in(USER_OPTIONS, text(place));
+        if let Some(secret) = before_host(text(place))
+            .or_else(|| windows_option(text(place)))
+            .or_else(|| after_user(text(place)))
         {
-            found(at, secret, at);
+            found(place, secret, place);
         }
     }
 }
 
 /// Whether this is the name of a secret after `set`.
-fn is_set(words: &[Word<'_>], at: usize) -> bool {
-    let name = &*words[at].text;
-    at > 1
-        && names::is_in(SETTERS, &words[at - 1].text)
+fn is_set(words: &[Word<'_>], place: usize) -> bool {
+    let name = &*words[place].text;
+    place > 1
+        && names::is_in(SETTERS, &words[place - 1].text)
         && is_name(name)
         && names::names_secret(name)
 }
 
 /// Whether this is the name of a user to add, after which a password follows: `users add bob …`.
-fn is_user_to_add(words: &[Word<'_>], at: usize) -> bool {
-    at > 2
-        && is_name(&words[at].text)
-        && names::is_in("user users", &words[at - 2].text)
-        && names::is_in("add create", &words[at - 1].text)
+fn is_user_to_add(words: &[Word<'_>], place: usize) -> bool {
+    place > 2
+        && is_name(&words[place].text)
+        && names::is_in("user users", &words[place - 2].text)
+        && names::is_in("add create", &words[place - 1].text)
 }
 
 /// Whether this word is a command that sets a password: `reset-admin-password`.
@@ -125,12 +126,12 @@ fn has_mark(value: &str) -> bool {
 
 /// Returns the password in `me:password@host`, without a scheme.
 fn before_host(word: &str) -> Option<Range<usize>> {
-    let at = word
+    let end = word
         .rfind('@')
         .filter(|_| !word.contains("://") && !word.contains([' ', '=', ',']))?;
     // The password may be behind a method and a user, as in `:pserver:me:password@host`.
-    let colon = word[..at].rfind(':').filter(|colon| *colon > 0)?;
-    let (user, password, host) = (&word[..colon], &word[colon + 1..at], &word[at + 1..]);
+    let colon = word[..end].rfind(':').filter(|colon| *colon > 0)?;
+    let (user, password, host) = (&word[..colon], &word[colon + 1..end], &word[end + 1..]);
     let is_host = host.starts_with(|first: char| first.is_ascii_alphabetic())
         && !host.starts_with("sha256")
         || host.split('.').count() == 4;
@@ -140,7 +141,7 @@ fn before_host(word: &str) -> Option<Range<usize>> {
         && !user.contains('@')
         && user.matches('/').count() <= 1
         && names::is_mixed(password))
-    .then_some(colon + 1..at)
+    .then_some(colon + 1..end)
 }
 
 /// Returns the password in `user=me:password`.

@@ -38,17 +38,17 @@ pub(super) fn find(text: &str, is_argument: bool, mut found: impl FnMut(NamedVal
     if !text.contains(['=', ':']) {
         return;
     }
-    let mut at = 0;
-    while let Some(start) = text[at..]
+    let mut offset = 0;
+    while let Some(start) = text[offset..]
         .bytes()
         .position(is_name_byte)
-        .map(|found| at + found)
+        .map(|found| offset + found)
     {
         let end = text[start..]
             .bytes()
             .position(|byte| !is_name_byte(byte))
             .map_or(text.len(), |found| start + found);
-        at = end;
+        offset = end;
         let name = start..end;
         if let Some((value, is_certain)) = value_after(text, &name, is_argument)
             && !value.is_empty()
@@ -56,7 +56,7 @@ pub(super) fn find(text: &str, is_argument: bool, mut found: impl FnMut(NamedVal
             && is_secret(text, &name, &text[value.clone()])
             && (is_certain || names::is_random(&text[value.clone()]))
         {
-            at = value.end;
+            offset = value.end;
             found(NamedValue { name, value });
         }
     }
@@ -246,7 +246,7 @@ fn is_quote(character: char) -> bool {
 pub(super) fn find_in_pairs(text: &str, mut found: impl FnMut(Range<usize>)) {
     let mut texts = QuotedTexts {
         text,
-        at: 0,
+        offset: 0,
         end: text.len(),
     }
     .peekable();
@@ -285,9 +285,12 @@ const LOGIN_CALLS: [(&str, usize); 9] = [
 pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
     /// The question after which a script sends a password: "Password:".
     const QUESTION: &str = "assword";
-    for (at, _) in text.match_indices(QUESTION) {
+    for (offset, _) in text.match_indices(QUESTION) {
         const SEND: &str = "send ";
-        let Some(begin) = text[at..].find(SEND).map(|found| at + found + SEND.len()) else {
+        let Some(begin) = text[offset..]
+            .find(SEND)
+            .map(|found| offset + found + SEND.len())
+        else {
             continue;
         };
         let sent = text[begin..].trim_start_matches(['-', ' ', '"', '\'', '{']);
@@ -295,14 +298,14 @@ pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
         found(text.len() - sent.len()..text.len() - sent.len() + length);
     }
     for (call, number) in LOGIN_CALLS {
-        for (at, _) in text.match_indices(call) {
-            let begin = at + call.len();
+        for (offset, _) in text.match_indices(call) {
+            let begin = offset + call.len();
             let end = text[begin..]
                 .find(')')
                 .map_or(text.len(), |end| begin + end);
             QuotedTexts {
                 text,
-                at: begin,
+                offset: begin,
                 end,
             }
             .nth(number)
@@ -313,7 +316,7 @@ pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
     // `os.putenv("HF_TOKEN", "…")`.
     let mut texts = QuotedTexts {
         text,
-        at: 0,
+        offset: 0,
         end: text.len(),
     }
     .peekable();
@@ -328,14 +331,14 @@ pub(super) fn find_in_calls(text: &str, mut found: impl FnMut(Range<usize>)) {
         });
         value.cloned().into_iter().for_each(&mut found);
     }
-    for (at, call) in text.match_indices("login(") {
-        let begin = at + call.len();
+    for (offset, call) in text.match_indices("login(") {
+        let begin = offset + call.len();
         let end = text[begin..]
             .find(')')
             .map_or(text.len(), |end| begin + end);
         let texts: Vec<Range<usize>> = QuotedTexts {
             text,
-            at: begin,
+            offset: begin,
             end,
         }
         .collect();
@@ -380,11 +383,11 @@ pub(super) fn find_in_sql(text: &str, mut found: impl FnMut(Range<usize>)) {
         ("=password(", ""),
         ("securestring ", ""),
     ] {
-        for (at, _) in lower.match_indices(keyword) {
-            let rest = &lower[at + keyword.len()..];
+        for (offset, _) in lower.match_indices(keyword) {
+            let rest = &lower[offset + keyword.len()..];
             let Some(begin) = rest
                 .find(before_text)
-                .map(|begin| at + keyword.len() + begin + before_text.len())
+                .map(|begin| offset + keyword.len() + begin + before_text.len())
             else {
                 continue;
             };
@@ -393,7 +396,7 @@ pub(super) fn find_in_sql(text: &str, mut found: impl FnMut(Range<usize>)) {
                 .starts_with(is_quote);
             let secret = QuotedTexts {
                 text,
-                at: begin,
+                offset: begin,
                 end: text.len(),
             }
             .next()
@@ -408,7 +411,7 @@ pub(super) fn find_in_sql(text: &str, mut found: impl FnMut(Range<usize>)) {
 /// The texts in quotes within a range.
 struct QuotedTexts<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     end: usize,
 }
 
@@ -416,12 +419,12 @@ impl Iterator for QuotedTexts<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let rest = self.text.get(self.at..self.end)?;
+        let rest = self.text.get(self.offset..self.end)?;
         let open = rest.find(is_quote)?;
         let quote = rest[open..].chars().next()?;
-        let begin = self.at + open + 1;
+        let begin = self.offset + open + 1;
         let end = begin + self.text[begin..].find(quote)?;
-        self.at = end + 1;
+        self.offset = end + 1;
         Some(begin..end)
     }
 }

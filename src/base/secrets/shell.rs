@@ -50,7 +50,7 @@ fn commands_within(text: &Word<'_>, depth: u32) -> Vec<ShellCommand<'static>> {
     let mut splitter = Splitter {
         source: text,
         depth,
-        at: 0,
+        offset: 0,
         word: String::new(),
         bytes: Vec::new(),
         is_word: false,
@@ -66,7 +66,7 @@ struct Splitter<'a> {
     source: &'a Word<'a>,
     /// The number of `$(…)` around the text.
     depth: u32,
-    at: usize,
+    offset: usize,
     /// The word so far, without quotes, and the places of its bytes in the source.
     word: String,
     bytes: Vec<usize>,
@@ -83,11 +83,11 @@ impl Splitter<'_> {
         while let Some(character) = self.rest().chars().next() {
             match character {
                 ' ' => {
-                    self.at += 1;
+                    self.offset += 1;
                     self.end_word();
                 }
                 LINE_FEED => {
-                    self.at += character.len_utf8();
+                    self.offset += character.len_utf8();
                     self.end_word();
                     // A line that begins with an option continues the line before.
                     if !self
@@ -99,14 +99,14 @@ impl Splitter<'_> {
                     }
                 }
                 ';' | '(' | ')' | '&' => {
-                    self.at += 1;
+                    self.offset += 1;
                     self.end_command(false);
                 }
                 '|' => {
                     let operator =
                         self.rest().len() - self.rest().trim_start_matches(['|', '&']).len();
                     let is_pipe = !self.rest().starts_with("||");
-                    self.at += operator;
+                    self.offset += operator;
                     self.end_command(is_pipe);
                 }
                 '<' | '>' => self.redirect(),
@@ -116,22 +116,22 @@ impl Splitter<'_> {
                 '`' => self.take_substitution("`", '`'),
                 '$' if self.rest().starts_with("$(") => self.take_substitution("$(", ')'),
                 '$' if self.rest().starts_with("${") => self.take_parameter(),
-                _ => self.take(character.len_utf8()),
+                _ => self.take_bytes(character.len_utf8()),
             }
         }
         self.end_command(false);
     }
 
     fn rest(&self) -> &str {
-        &self.source.text[self.at..]
+        &self.source.text[self.offset..]
     }
 
     /// Adds the next bytes to the word.
-    fn take(&mut self, length: usize) {
+    fn take_bytes(&mut self, length: usize) {
         self.word
-            .push_str(&self.source.text[self.at..self.at + length]);
-        self.bytes.extend(self.at..self.at + length);
-        self.at += length;
+            .push_str(&self.source.text[self.offset..self.offset + length]);
+        self.bytes.extend(self.offset..self.offset + length);
+        self.offset += length;
         self.is_word = true;
     }
 
@@ -168,21 +168,21 @@ impl Splitter<'_> {
         }
         self.end_word();
         if self.rest().starts_with(HERE_STRING) {
-            self.take(HERE_STRING.len());
+            self.take_bytes(HERE_STRING.len());
             self.end_word();
             return;
         }
         let rest = self.rest();
-        self.at += rest.len() - rest.trim_start_matches(['<', '>', '&']).len();
+        self.offset += rest.len() - rest.trim_start_matches(['<', '>', '&']).len();
         self.is_file = true;
     }
 
     fn take_escaped(&mut self) {
-        self.at += 1;
+        self.offset += 1;
         match self.rest().chars().next() {
             // The command continues on the next line.
-            Some(LINE_FEED) => self.at += LINE_FEED.len_utf8(),
-            Some(character) => self.take(character.len_utf8()),
+            Some(LINE_FEED) => self.offset += LINE_FEED.len_utf8(),
+            Some(character) => self.take_bytes(character.len_utf8()),
             None => {}
         }
     }
@@ -190,42 +190,42 @@ impl Splitter<'_> {
     /// Takes a quoted text. A quote without an end is an ordinary character.
     fn take_quoted(&mut self, quote: char) {
         let Some(end) = end_of_quote(self.rest(), quote) else {
-            return self.take(1);
+            return self.take_bytes(1);
         };
-        let end = self.at + end;
-        self.at += 1;
+        let end = self.offset + end;
+        self.offset += 1;
         self.is_word = true;
-        while self.at < end {
-            let rest = &self.source.text[self.at..end];
+        while self.offset < end {
+            let rest = &self.source.text[self.offset..end];
             let Some(character) = rest.chars().next() else {
                 break;
             };
             match character {
                 '\\' if quote == '"' && rest[1..].starts_with(['"', '\\', '$', '`']) => {
-                    self.at += 1;
-                    self.take(1);
+                    self.offset += 1;
+                    self.take_bytes(1);
                 }
                 '$' if quote == '"' && rest.starts_with("$(") => self.take_substitution("$(", ')'),
-                _ => self.take(character.len_utf8()),
+                _ => self.take_bytes(character.len_utf8()),
             }
         }
-        self.at = self.at.max(end + 1).min(self.source.text.len());
+        self.offset = self.offset.max(end + 1).min(self.source.text.len());
     }
 
     /// Takes `$(…)` or `` `…` `` as part of the word, and the commands in it.
     fn take_substitution(&mut self, opening: &str, closing: char) {
-        let begin = self.at + opening.len();
+        let begin = self.offset + opening.len();
         let Some(end) = end_of_substitution(&self.source.text[begin..], closing) else {
-            return self.take(1);
+            return self.take_bytes(1);
         };
         self.take_commands(begin..begin + end);
-        self.take(opening.len() + end + 1);
+        self.take_bytes(opening.len() + end + 1);
     }
 
     /// Takes `${…}` as part of the word.
     fn take_parameter(&mut self) {
         let length = self.rest().find('}').map_or(1, |end| end + 1);
-        self.take(length);
+        self.take_bytes(length);
     }
 
     fn take_commands(&mut self, range: Range<usize>) {
@@ -239,13 +239,13 @@ impl Splitter<'_> {
 /// Returns where the quote ends that the text begins with.
 fn end_of_quote(text: &str, quote: char) -> Option<usize> {
     let mut is_escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
+    for (offset, character) in text.char_indices().skip(1) {
         if is_escaped {
             is_escaped = false;
         } else if character == '\\' && quote == '"' {
             is_escaped = true;
         } else if character == quote {
-            return Some(at);
+            return Some(offset);
         }
     }
     None
@@ -254,9 +254,9 @@ fn end_of_quote(text: &str, quote: char) -> Option<usize> {
 /// Returns where the substitution ends that the text is in.
 fn end_of_substitution(text: &str, closing: char) -> Option<usize> {
     let mut depth = 0_u32;
-    for (at, character) in text.char_indices() {
+    for (offset, character) in text.char_indices() {
         match character {
-            _ if character == closing && depth == 0 => return Some(at),
+            _ if character == closing && depth == 0 => return Some(offset),
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
             _ => {}

@@ -185,29 +185,33 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>, &'static str)
     private_key(text, &mut found);
     let bytes = text.as_bytes();
     let mut before = b' ';
-    let mut at = 0;
-    while at < bytes.len() {
-        let byte = bytes[at];
+    let mut offset = 0;
+    while offset < bytes.len() {
+        let byte = bytes[offset];
         let is_begin = !before.is_ascii_alphanumeric() && before != b'_' && byte.is_ascii();
         let end = if is_begin {
-            token(&text[at..]).map(|(length, issuer)| (at + length, issuer))
+            token(&text[offset..]).map(|(length, issuer)| (offset + length, issuer))
         } else {
             None
         };
         if let Some((end, issuer)) = end {
-            found(at..end, issuer);
-            at = end;
-        } else if let Some(scheme) = if is_begin { scheme(&text[at..]) } else { None } {
-            let begin = at + scheme;
+            found(offset..end, issuer);
+            offset = end;
+        } else if let Some(scheme) = if is_begin {
+            scheme(&text[offset..])
+        } else {
+            None
+        } {
+            let begin = offset + scheme;
             let end = begin + length_of(&text[begin..], "._-+/=~");
             if end - begin >= LEAST_AFTER_SCHEME && is_mixed(&text[begin..end]) {
                 found(begin..end, "a header");
             }
-            at = end;
+            offset = end;
         } else {
-            at += 1;
+            offset += 1;
         }
-        before = bytes[at - 1];
+        before = bytes[offset - 1];
     }
 }
 
@@ -292,7 +296,7 @@ fn private_key(text: &str, found: &mut impl FnMut(Range<usize>, &'static str)) {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = " PRIVATE KEY-----";
     let mut from = 0;
-    while let Some(begin) = text[from..].find(BEGIN).map(|at| from + at) {
+    while let Some(begin) = text[from..].find(BEGIN).map(|offset| from + offset) {
         from = begin + BEGIN.len();
         let Some(title) = text[from..]
             .find("-----")
@@ -303,7 +307,7 @@ fn private_key(text: &str, found: &mut impl FnMut(Range<usize>, &'static str)) {
         from += title;
         let end = text[from + 5..]
             .find(END)
-            .map_or(text.len(), |at| from + 5 + at + END.len());
+            .map_or(text.len(), |offset| from + 5 + offset + END.len());
         found(begin..end, "a private key");
         from = end;
     }

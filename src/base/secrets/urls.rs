@@ -38,37 +38,37 @@ const LEAST_OF_HOOK: usize = 16;
 /// Calls `found` with each secret.
 pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     // `jdbc:oracle:thin:user/password@host`.
-    if let Some(at) = text.find("jdbc:oracle:")
-        && let Some(end) = text[at..].find('@').map(|end| at + end)
-        && let Some(slash) = text[at..end].find('/').map(|slash| at + slash)
+    if let Some(begin) = text.find("jdbc:oracle:")
+        && let Some(end) = text[begin..].find('@').map(|end| begin + end)
+        && let Some(slash) = text[begin..end].find('/').map(|slash| begin + slash)
     {
         found(slash + 1..end);
     }
     if !text.contains("://") && !text.contains("hook") {
         return;
     }
-    for (at, _) in text.match_indices("://") {
+    for (offset, _) in text.match_indices("://") {
         if let Some(secret) =
-            credentials(text, at + "://".len()).filter(|secret| !secret.is_empty())
+            credentials(text, offset + "://".len()).filter(|secret| !secret.is_empty())
         {
             found(secret);
         }
     }
     for start in SECRET_PATHS {
-        for (at, _) in text.match_indices(start) {
-            let begin = at + start.len();
+        for (offset, _) in text.match_indices(start) {
+            let begin = offset + start.len();
             found(begin..begin + length_until(&text[begin..], "?#&,;"));
         }
     }
     for start in SECRET_FOLDERS {
-        for (at, _) in text.match_indices(start) {
-            let begin = at + start.len();
+        for (offset, _) in text.match_indices(start) {
+            let begin = offset + start.len();
             found(begin..begin + length_until(&text[begin..], "/?#"));
         }
     }
     for part in ["/hooks/", "/hook/", "/webhook/", "/webhooks/"] {
-        for (at, _) in text.match_indices(part) {
-            let begin = at + part.len();
+        for (offset, _) in text.match_indices(part) {
+            let begin = offset + part.len();
             let end = begin + length_until(&text[begin..], "?#&,;");
             let last = text[begin..end]
                 .rfind('/')
@@ -86,13 +86,13 @@ fn credentials(text: &str, start: usize) -> Option<Range<usize>> {
     const LONGEST_NAME: usize = 16;
     let all = &text[start..start + length_until(&text[start..], "")];
     let authority = &all[..all.find(['/', '?', '#']).unwrap_or(all.len())];
-    let at = authority.rfind('@').or_else(|| {
+    let offset = authority.rfind('@').or_else(|| {
         // A password with a slash: then the text before is no host with a port.
         let (_, port) = authority.split_once(':')?;
         let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         all.find('@').filter(|_| !is_port)
     })?;
-    let user = &all[..at];
+    let user = &all[..offset];
     match user.find(':') {
         Some(colon) => Some(start + colon + 1..start + user.len()),
         None => (user.len() > LONGEST_NAME).then_some(start..start + user.len()),

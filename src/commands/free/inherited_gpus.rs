@@ -50,7 +50,7 @@ impl InheritedGpus {
     }
 
     /// Returns the beginning of a sentence on the GPUs of this host.
-    pub(super) fn within(&self) -> String {
+    pub(super) fn sentence_start(&self) -> String {
         format!("within {VARIABLE}={}, ", self.visible)
     }
 }

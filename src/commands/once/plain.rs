@@ -238,7 +238,7 @@ fn describe(reading: &Reading<impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::chosen_processes::ChosenProcesses;
+    use crate::commands::live::chosen_processes::ChosenProcesses;
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     fn of_box(model: &HostModel, snapshot: &Snapshot) -> String {

@@ -288,7 +288,7 @@ fn heading(name: &str, snapshot: &Snapshot) -> [String; 2] {
 mod tests {
     use super::*;
     use crate::base::units::{Bytes, Moment, Percent};
-    use crate::commands::chosen_processes::ChosenProcesses;
+    use crate::commands::live::chosen_processes::ChosenProcesses;
     use crate::model::HostModel;
     use crate::protocol::snapshot::{Cause, Trouble, example};
 

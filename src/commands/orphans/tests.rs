@@ -30,7 +30,7 @@ fn check(user: Option<&str>, exit: Exit, expected: &[&str]) {
 fn check_on(ids: &[&str], user: Option<&str>, exit: Exit, expected: &[&str]) {
     let model = left_behind();
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    let found = FoundOrphans::of(
+    let found = FoundOrphans::select(
         &model,
         model.latest().expect("it has one"),
         user,
@@ -63,7 +63,7 @@ fn an_orphan_is_listed_with_the_evidence() {
 
 /// Returns the exit code of a report on this host, and the PIDs that it lists as undecided.
 fn exit_and_undecided(model: &HostModel) -> (Exit, Vec<u32>) {
-    let found = FoundOrphans::of(model, model.latest().expect("it has one"), None, &[], true);
+    let found = FoundOrphans::select(model, model.latest().expect("it has one"), None, &[], true);
     let json = found.json();
     let pids = json["undecided"]
         .as_array()

@@ -223,13 +223,13 @@ fn read(path: &str, row: &Value) -> Reading<Value> {
                 let part = name
                     .parse()
                     .ok()
-                    .and_then(|at| address.split([':', '.']).nth(at));
+                    .and_then(|place| address.split([':', '.']).nth(place));
                 return part.map(Value::from).ok_or(Missing::Failed);
             }
             Value::Array(list) => name
                 .parse()
                 .ok()
-                .and_then(|at: usize| list.get(at))
+                .and_then(|place: usize| list.get(place))
                 .unwrap_or(&Value::Null),
             group => match &group["missing"][name] {
                 Value::Null => &group[name],

@@ -34,7 +34,7 @@ pub(super) const NO_DEVICES: &str = "No devices were found\n";
 
 /// Returns how nvidia-smi ends after a query with this result. `needs_lists` says whether the
 /// answer consists of processes.
-pub(super) fn of(
+pub(super) fn after_query(
     exit: Exit,
     snapshot: &Snapshot,
     gpus: &[&Gpu],

@@ -433,7 +433,8 @@ mod tests {
         );
         // The list was not read, and the GPU answers: the exit code says nothing.
         for gpu in &host.gpus {
-            let exit = nvidia_smi_exit::of(crate::output::Exit::Partial, &host, &[gpu], true);
+            let exit =
+                nvidia_smi_exit::after_query(crate::output::Exit::Partial, &host, &[gpu], true);
             assert_eq!(exit.code, 0);
         }
     }

@@ -116,7 +116,7 @@ impl ViewerLines {
         let Ok(Some(line)) = parse_line(raw) else {
             return;
         };
-        let tag = HostTag::of(raw);
+        let tag = HostTag::parse(raw);
         let Ok(host) = u16::try_from(tag.as_ref().map_or(0, |tag| tag.host_key)).map(HostKey)
         else {
             return;

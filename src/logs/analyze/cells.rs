@@ -42,20 +42,20 @@ impl<'a> Cells<'a> {
     }
 
     /// Returns a cell; an empty one behind the last.
-    pub(super) fn get(self, at: usize) -> &'a str {
-        let begin = if at == 0 {
+    pub(super) fn get(self, column: usize) -> &'a str {
+        let begin = if column == 0 {
             Some(0)
         } else {
-            self.ends.get(at - 1).copied()
+            self.ends.get(column - 1).copied()
         };
         let cell = begin
-            .zip(self.ends.get(at))
+            .zip(self.ends.get(column))
             .and_then(|(begin, end)| self.text.get(begin..*end));
         cell.map_or("", str::trim)
     }
 
     pub(super) fn to_vec(self) -> Vec<&'a str> {
-        (0..self.len()).map(|at| self.get(at)).collect()
+        (0..self.len()).map(|column| self.get(column)).collect()
     }
 }
 
@@ -184,8 +184,8 @@ pub(super) fn amount(cell: &str, unit: u64) -> Option<Reading<Bytes>> {
     let suffix =
         cell.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.');
     let bytes = match Bytes::unit(suffix.trim()) {
-        Some(unit) => Bytes::of(&cell[..cell.len() - suffix.len()], unit),
-        None => Bytes::of(cell, unit),
+        Some(unit) => Bytes::parse_number(&cell[..cell.len() - suffix.len()], unit),
+        None => Bytes::parse_number(cell, unit),
     };
     bytes.map(Ok)
 }

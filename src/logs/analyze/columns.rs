@@ -269,64 +269,27 @@ impl LogColumns {
     /// Guesses the columns of a log without a header from its first rows, which have the same
     /// length.
     pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
-        /// Indexes, percentages and temperatures are at most this.
-        const SMALL: u64 = 127;
         let count = rows.first()?.len();
         let rows = Rows(rows);
         let columns = || 0..count;
-        let is_bytes = |cell: &str| matches!(cells::amount(cell, 1), Some(Ok(_)));
-        let has_amounts = |at: usize| rows.all(at, |cell| cells::amount(cell, 1).is_some());
         let is_date = |cell: &str| LogTimes::default().date(cell).is_some();
         let Some(time) = columns().find(|at| rows.all(*at, is_date)) else {
             let is_time = |cell: &str| LogTimes::default().time(cell, None).is_some();
-            let is_pair = count == 2 && rows.all(0, is_time) && has_amounts(1);
+            let is_pair = count == 2 && rows.all(0, is_time) && rows.has_amounts(1);
             return is_pair.then(|| Self::times_and_amounts(0, "bytes", 1));
         };
-        let gpu = columns().find(|at| rows.all(*at, cells::is_gpu));
+        let is_bytes = |cell: &str| matches!(cells::amount(cell, 1), Some(Ok(_)));
         let is_sized = |cell: &str| !is_whole(cell) && is_bytes(cell) && cell.ends_with('B');
-        let mut memory: Vec<usize> = columns().filter(|at| rows.all(*at, is_sized)).collect();
-        if count == 2 && memory.is_empty() {
-            let used = 1 - time;
-            // The dates of nvidia-smi, and numbers that are too small for bytes: MiB without units.
-            let is_small = |cell: &str| cell.parse::<u64>().is_ok_and(|number| number < MIB);
-            let is_nvidia_smi = rows.all(time, is_date_of_nvidia_smi) && rows.all(used, is_small);
-            let (name, unit) = if is_nvidia_smi {
-                ("MiB", MIB)
-            } else {
-                ("bytes", 1)
-            };
-            let columns = has_amounts(used).then(|| Self::times_and_amounts(time, name, unit))?;
-            return Some(Self {
-                is_nvidia_smi,
-                ..columns
-            });
+        let sized: Vec<usize> = columns().filter(|at| rows.all(*at, is_sized)).collect();
+        if count == 2 && sized.is_empty() {
+            return Self::guess_two(rows, time);
         }
+        let gpu = columns().find(|at| rows.all(*at, cells::is_gpu));
         let numbers: Vec<usize> = columns()
             .filter(|at| rows.all(*at, is_whole) && *at != time)
             .collect();
         let index = numbers.iter().copied().find(|at| rows.is_index(*at));
-        let mut large = numbers
-            .iter()
-            .copied()
-            .filter(|at| rows.highest(*at) > Some(SMALL));
-        let mut pid = None;
-        match memory.len() {
-            // Besides memory with its unit, nvidia-smi's list of processes has one large number:
-            // the PID.
-            1 => pid = large.find(|at| rows.may_be_pid(*at, time)),
-            0 => {
-                memory = large.collect();
-                if let [first, second] = *memory
-                    && index.is_none()
-                    && let Some(at) = rows.pid_of([first, second], gpu)
-                    && rows.may_be_pid(at, time)
-                {
-                    memory.retain(|column| *column != at);
-                    pid = Some(at);
-                }
-            }
-            _ => {}
-        }
+        let (memory, pid) = rows.memory_and_pid(sized, &numbers, time, gpu);
         let is_total = |at: &usize| {
             memory
                 .iter()
@@ -346,24 +309,36 @@ impl LogColumns {
         ] {
             guess += &at.map_or_else(String::new, |at| format!(", {} for {name}", at + 1));
         }
-        let (used_unit, total_unit, guess) = (MIB, MIB, Some(guess));
-        let is_nvidia_smi = rows.all(time, is_date_of_nvidia_smi);
-        let columns = Self {
+        Some(Self {
             time,
             used,
-            used_unit,
+            used_unit: MIB,
             total,
-            total_unit,
+            total_unit: MIB,
             index,
             gpu,
-            ..Self::default()
-        };
-        Some(Self {
             pid,
             count,
+            is_nvidia_smi: rows.all(time, is_date_of_nvidia_smi),
+            guess: Some(guess),
+            ..Self::default()
+        })
+    }
+
+    /// Guesses the columns of a log without a header that has two, one of them of dates.
+    fn guess_two(rows: Rows<'_>, time: usize) -> Option<Self> {
+        let used = 1 - time;
+        // The dates of nvidia-smi, and numbers that are too small for bytes: MiB without units.
+        let is_small = |cell: &str| cell.parse::<u64>().is_ok_and(|number| number < MIB);
+        let is_nvidia_smi = rows.all(time, is_date_of_nvidia_smi) && rows.all(used, is_small);
+        let (name, unit) = if is_nvidia_smi {
+            ("MiB", MIB)
+        } else {
+            ("bytes", 1)
+        };
+        rows.has_amounts(used).then(|| Self {
             is_nvidia_smi,
-            guess,
-            ..columns
+            ..Self::times_and_amounts(time, name, unit)
         })
     }
 
@@ -394,6 +369,49 @@ impl<'a> Rows<'a> {
     fn all(self, column: usize, is_of_kind: impl Fn(&str) -> bool) -> bool {
         let cells = || self.0.iter().map(|row| row[column].as_str());
         cells().all(|cell| is_of_kind(cell) || cells::is_missing(cell)) && cells().any(&is_of_kind)
+    }
+
+    fn has_amounts(self, column: usize) -> bool {
+        self.all(column, |cell| cells::amount(cell, 1).is_some())
+    }
+
+    /// Returns the columns of memory, and the column of PIDs if there is one. `sized` are the
+    /// columns whose cells have a unit of bytes, and `numbers` those with bare numbers.
+    fn memory_and_pid(
+        self,
+        sized: Vec<usize>,
+        numbers: &[usize],
+        time: usize,
+        gpu: Option<usize>,
+    ) -> (Vec<usize>, Option<usize>) {
+        /// Indexes, percentages and temperatures are at most this.
+        const SMALL: u64 = 127;
+        let mut large = numbers
+            .iter()
+            .copied()
+            .filter(|at| self.highest(*at) > Some(SMALL));
+        match sized.len() {
+            // Besides memory with its unit, nvidia-smi's list of processes has one large number:
+            // the PID.
+            1 => {
+                let pid = large.find(|at| self.may_be_pid(*at, time));
+                (sized, pid)
+            }
+            0 => {
+                let mut memory: Vec<usize> = large.collect();
+                let mut pid = None;
+                if let [first, second] = *memory
+                    && !numbers.iter().any(|at| self.is_index(*at))
+                {
+                    pid = self
+                        .pid_of([first, second], gpu)
+                        .filter(|at| self.may_be_pid(*at, time));
+                    memory.retain(|column| Some(*column) != pid);
+                }
+                (memory, pid)
+            }
+            _ => (sized, None),
+        }
     }
 
     fn numbers(self, column: usize) -> impl Iterator<Item = Option<u64>> + 'a {

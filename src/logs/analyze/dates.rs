@@ -200,18 +200,22 @@ fn without_zone(clock: &str) -> (&str, i64) {
     {
         return (clock.trim_end(), 0);
     }
-    let Some(at) = clock.rfind(['+', '-']) else {
+    let Some(sign_offset) = clock.rfind(['+', '-']) else {
         return (clock, 0);
     };
-    let digits: String = clock[at + 1..]
+    let digits: String = clock[sign_offset + 1..]
         .chars()
         .filter(|digit| *digit != ':')
         .collect();
     match digits.parse::<i64>() {
-        Ok(zone) if digits.len() == 4 && clock[..at].contains(':') => {
-            let sign = if clock[at..].starts_with('-') { -1 } else { 1 };
+        Ok(zone) if digits.len() == 4 && clock[..sign_offset].contains(':') => {
+            let sign = if clock[sign_offset..].starts_with('-') {
+                -1
+            } else {
+                1
+            };
             (
-                clock[..at].trim_end(),
+                clock[..sign_offset].trim_end(),
                 sign * (zone / 100 * 60 + zone % 100) * MINUTE_MS,
             )
         }

@@ -18,7 +18,7 @@ const MOST_GPUS: usize = 32;
 struct UnnamedRows<'a> {
     rows: &'a [LogRow],
     /// The indexes of these rows.
-    at: Vec<usize>,
+    places: Vec<usize>,
 }
 
 /// The result of a look at the times of unnamed rows.
@@ -52,25 +52,25 @@ pub(super) fn separate(
         let series = &series[row.series as usize];
         series.gpu.is_none() && series.pid.is_none()
     };
-    let at: Vec<usize> = rows
+    let places: Vec<usize> = rows
         .iter()
         .enumerate()
         .filter(|(_, row)| is_unnamed(row))
-        .map(|(at, _)| at)
+        .map(|(place, _)| place)
         .collect();
-    let Some(first) = at.first().map(|at| rows[*at].series) else {
+    let Some(first) = places.first().map(|place| rows[*place].series) else {
         return Ok(None);
     };
-    let unnamed = UnnamedRows { rows, at };
+    let unnamed = UnnamedRows { rows, places };
     let refused = || {
         Err(format!(
             "the rows are of several GPUs, and no column tells which: use `{GPU_COMMAND}`"
         ))
     };
     let has_one_total = unnamed
-        .at
+        .places
         .iter()
-        .all(|at| unnamed.rows[*at].series == first);
+        .all(|place| unnamed.rows[*place].series == first);
     let (size, begins, rows_left_out) = match unnamed.bursts() {
         Bursts::Fixed {
             size,
@@ -90,19 +90,19 @@ pub(super) fn separate(
     let mut moved = Vec::with_capacity(begins.len() * size);
     let count = series.len();
     for place in 0..size {
-        let of_place = begins.iter().map(|begin| unnamed.at[begin + place]);
-        let original = unnamed.rows[unnamed.at[begins[0] + place]].series;
+        let of_place = begins.iter().map(|begin| unnamed.places[begin + place]);
+        let original = unnamed.rows[unnamed.places[begins[0] + place]].series;
         // In one place of all bursts, the capacity is the same.
         if of_place
             .clone()
-            .any(|at| unnamed.rows[at].series != original)
+            .any(|place| unnamed.rows[place].series != original)
         {
             return refused();
         }
         let number = u32::try_from(count + place).unwrap_or(u32::MAX);
-        moved.extend(of_place.map(|at| LogRow {
+        moved.extend(of_place.map(|row| LogRow {
             series: number,
-            ..unnamed.rows[at]
+            ..unnamed.rows[row]
         }));
         series.push(series[original as usize].of_place(place));
     }
@@ -133,14 +133,15 @@ fn check_processes(rows: &[LogRow], series: &[LogSeries]) -> Result<(), String> 
         return Ok(());
     }
     let mut places = vec![Vec::new(); series.len()];
-    for (at, row) in rows
+    for (place, row) in rows
         .iter()
         .enumerate()
         .filter(|(_, row)| series[row.series as usize].gpu.is_none())
     {
-        places[row.series as usize].push(at);
+        places[row.series as usize].push(place);
     }
-    let is_on_several = |at: Vec<usize>| !matches!(UnnamedRows { rows, at }.bursts(), Bursts::None);
+    let is_on_several =
+        |places: Vec<usize>| !matches!(UnnamedRows { rows, places }.bursts(), Bursts::None);
     if places.into_iter().any(is_on_several) {
         return Err(format!(
             "processes are on several GPUs, and no column tells which: use `{PROCESS_COMMAND}`"
@@ -151,13 +152,13 @@ fn check_processes(rows: &[LogRow], series: &[LogSeries]) -> Result<(), String> 
 
 impl UnnamedRows<'_> {
     fn gaps(&self) -> impl Iterator<Item = i64> {
-        self.at
+        self.places
             .windows(2)
             .map(|pair| self.rows[pair[1]].time - self.rows[pair[0]].time)
     }
 
-    fn used(&self, at: usize) -> u64 {
-        u64::from(self.rows[self.at[at]].used_kib)
+    fn used(&self, place: usize) -> u64 {
+        u64::from(self.rows[self.places[place]].used_kib)
     }
 
     /// Finds the bursts: rows within a fifth of the time between two samples, and within half a
@@ -169,7 +170,7 @@ impl UnnamedRows<'_> {
         let Some(long) = sorted
             .len()
             .checked_sub(1 + sorted.len() / 64)
-            .map(|at| sorted[at])
+            .map(|place| sorted[place])
         else {
             return Bursts::None;
         };
@@ -183,9 +184,9 @@ impl UnnamedRows<'_> {
             .gaps()
             .enumerate()
             .filter(|(_, gap)| *gap > most)
-            .map(|(at, _)| at + 1);
+            .map(|(place, _)| place + 1);
         let begins: Vec<usize> = std::iter::once(0).chain(later).collect();
-        let ends = begins.iter().skip(1).copied().chain([self.at.len()]);
+        let ends = begins.iter().skip(1).copied().chain([self.places.len()]);
         let sizes: Vec<usize> = begins
             .iter()
             .zip(ends)
@@ -211,7 +212,7 @@ impl UnnamedRows<'_> {
             };
         }
         // A GPU that is read often, with some holes, has few and long bursts.
-        if has_equal_times || sizes.len() >= 4 && self.at.len() <= sizes.len() * MOST_GPUS {
+        if has_equal_times || sizes.len() >= 4 && self.places.len() <= sizes.len() * MOST_GPUS {
             return Bursts::Irregular;
         }
         Bursts::None
@@ -219,9 +220,9 @@ impl UnnamedRows<'_> {
 
     /// The mean difference in KiB between two rows that are so many rows apart.
     fn difference(&self, apart: usize) -> u64 {
-        let count = self.at.len().saturating_sub(apart).max(1);
-        (apart..self.at.len())
-            .map(|at| self.used(at).abs_diff(self.used(at - apart)))
+        let count = self.places.len().saturating_sub(apart).max(1);
+        (apart..self.places.len())
+            .map(|place| self.used(place).abs_diff(self.used(place - apart)))
             .sum::<u64>()
             / count as u64
     }
@@ -239,8 +240,8 @@ impl UnnamedRows<'_> {
         const LEAST_ROWS: usize = 100;
         let change = self.difference(1);
         let repeats = |apart: usize| self.difference(apart) * 50 < change;
-        self.at.len() >= LEAST_ROWS
+        self.places.len() >= LEAST_ROWS
             && change >= LEAST_CHANGE
-            && (2..=MOST_GPUS.min(self.at.len() / 4)).any(repeats)
+            && (2..=MOST_GPUS.min(self.places.len() / 4)).any(repeats)
     }
 }

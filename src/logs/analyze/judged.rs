@@ -21,6 +21,17 @@ pub(super) struct MemorySplit {
     pub(super) outside: Option<i64>,
 }
 
+impl MemorySplit {
+    fn of(series: &LogSeries, sample: &LogRow, [reserved, allocated]: [Bytes; 2]) -> Self {
+        let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
+        Self {
+            reserved,
+            allocated,
+            outside: (!series.is_pytorch_only).then(|| signed(sample.used()) - signed(reserved)),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimedVerdict {
     /// Seconds since the start of the series.
@@ -156,28 +167,15 @@ impl JudgedSeries {
                 .unwrap_or(&same_time[0]);
             let moment = Moment(sample.time.abs_diff(first.time));
             let parts = series.pytorch_at(sample.line);
-            if let Some([reserved, allocated]) = parts {
-                let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
-                let outside =
-                    (!series.is_pytorch_only).then(|| signed(sample.used()) - signed(reserved));
-                judged.split = Some(MemorySplit {
-                    reserved,
-                    allocated,
-                    outside,
-                });
+            if let Some(parts) = parts {
+                judged.split = Some(MemorySplit::of(series, sample, parts));
             }
             detector.push(moment, sample.used(), parts, sample.limit());
             let (at, verdict) = (between(first, sample), detector.verdict());
-            let is_new = judged
-                .timeline
-                .last()
-                .is_none_or(|last| last.verdict != verdict);
             let is_due = verdict >= LeakVerdict::Suspect && at - last_evidence >= EVIDENCE_INTERVAL;
-            let timed = (is_new || is_due).then(|| TimedVerdict::of(&detector, at));
-            if let Some(timed) = timed {
-                judged.timeline.extend(is_new.then_some(timed));
+            let timed = judged.add_verdict(&detector, at, is_due);
+            if timed.is_some() {
                 if verdict == LeakVerdict::Leak {
-                    judged.forecasts.push(timed);
                     leak_pattern = detector.growth().pattern().or(leak_pattern);
                 }
                 last_evidence = at;
@@ -197,19 +195,8 @@ impl JudgedSeries {
         judged.duplicates = (rows.len() - judged.samples) as u64;
         judged.episodes = episodes.finish();
         judged.points = points.finish();
-        let growing = detector.growth();
-        (judged.pattern, judged.reason, judged.creep) = (
-            growing.pattern(),
-            growing.reason(),
-            growing.detector.slow_growth(),
-        );
-        judged.last = TimedVerdict::of(&detector, judged.span);
-        // A leak that ended with its program does not grow at the end of the log. Its advice depends
-        // on the pattern that it had while it grew.
-        judged.pattern = judged
-            .pattern
-            .or(leak_pattern.filter(|_| judged.verdict() == LeakVerdict::Leak));
-        if growing.part == Some(MemoryPart::Allocated) {
+        judged.set_growth(&detector, leak_pattern);
+        if detector.growth().part == Some(MemoryPart::Allocated) {
             judged.allocated = allocated.finish();
         }
         // The mean time between two samples.
@@ -218,6 +205,38 @@ impl JudgedSeries {
         judged.ends_early = log.end - last.time > (5 * interval).max(1000);
         judged.series = series.without_lines();
         judged
+    }
+
+    /// Adds the verdict so many seconds after the beginning, and returns it, if it is new, or due
+    /// because a growth goes on.
+    fn add_verdict(
+        &mut self,
+        detector: &PartedDetector,
+        at: f64,
+        is_due: bool,
+    ) -> Option<TimedVerdict> {
+        let verdict = detector.verdict();
+        let last = self.timeline.last();
+        let is_new = last.is_none_or(|last| last.verdict != verdict);
+        let timed = (is_new || is_due).then(|| TimedVerdict::of(detector, at))?;
+        self.timeline.extend(is_new.then_some(timed));
+        if verdict == LeakVerdict::Leak {
+            self.forecasts.push(timed);
+        }
+        Some(timed)
+    }
+
+    /// Sets how the memory grows at the end. `leak_pattern` is the pattern of the latest leak.
+    fn set_growth(&mut self, detector: &PartedDetector, leak_pattern: Option<GrowthPattern>) {
+        let growing = detector.growth();
+        self.reason = growing.reason();
+        self.creep = growing.detector.slow_growth();
+        self.last = TimedVerdict::of(detector, self.span);
+        // A leak that ended with its program does not grow at the end of the log. Its advice depends
+        // on the pattern that it had while it grew.
+        self.pattern = growing
+            .pattern()
+            .or(leak_pattern.filter(|_| self.verdict() == LeakVerdict::Leak));
     }
 
     /// Returns the time of day so many seconds after the beginning; `None` if the log has no dates.

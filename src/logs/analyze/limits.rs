@@ -29,11 +29,11 @@ pub(super) fn add_limits(rows: &mut [LogRow], series: &[LogSeries], capacity: Op
     let mut latest: Vec<Option<(i64, u32)>> = vec![None; series.len()];
     let mut recent: VecDeque<(i64, u32)> = VecDeque::new();
     for row in rows {
-        let at = row.series as usize;
-        let Some(capacity) = capacity.or(series[at].total) else {
+        let place = row.series as usize;
+        let Some(capacity) = capacity.or(series[place].total) else {
             continue;
         };
-        if series[at].pid.is_none() {
+        if series[place].pid.is_none() {
             if row.limit_kib == LogRow::NO_LIMIT {
                 row.limit_kib = kib(capacity);
             }
@@ -50,13 +50,13 @@ pub(super) fn add_limits(rows: &mut [LogRow], series: &[LogSeries], capacity: Op
                 together[gpus[old]] -= u64::from(held);
             }
         }
-        let sum = &mut together[gpus[at]];
-        *sum -= latest[at].map_or(0, |(_, held)| u64::from(held));
+        let sum = &mut together[gpus[place]];
+        *sum -= latest[place].map_or(0, |(_, held)| u64::from(held));
         if row.limit_kib == LogRow::NO_LIMIT {
             row.limit_kib = kib(capacity.saturating_sub(Bytes::from_kib(*sum)));
         }
         *sum += u64::from(row.used_kib);
-        latest[at] = Some((row.time, row.used_kib));
+        latest[place] = Some((row.time, row.used_kib));
         recent.push_back((row.time, row.series));
     }
 }

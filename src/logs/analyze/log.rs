@@ -158,7 +158,7 @@ impl LogReader {
     fn gputop_line(&mut self, line: &str) {
         let mut gputop_lines = std::mem::take(&mut self.gputop_lines);
         let tag = if line.contains("\"source\":{") {
-            HostTag::of(line.as_bytes())
+            HostTag::parse(line.as_bytes())
         } else {
             None
         };
@@ -170,13 +170,13 @@ impl LogReader {
                         self.missing += 1;
                         continue;
                     };
-                    let at = self.series_of_sample(tag.as_ref(), &sample);
+                    let place = self.series_of_sample(tag.as_ref(), &sample);
                     self.rows
-                        .push(LogRow::new(time, self.lines, at, used, sample.limit));
+                        .push(LogRow::new(time, self.lines, place, used, sample.limit));
                     let pytorch = sample
                         .reserved
                         .map(|reserved| [reserved.sum(), reserved.allocated]);
-                    let series = &mut self.series[at];
+                    let series = &mut self.series[place];
                     series
                         .pytorch
                         .extend(pytorch.map(|parts| (self.lines, parts)));
@@ -269,9 +269,9 @@ impl LogReader {
     /// Reads a row. `time` is its time, if that was parsed before.
     fn row(&mut self, number: u64, cells: Cells<'_>, columns: &LogColumns, time: Option<i64>) {
         match self.read_row(number, cells, columns, time) {
-            Ok((time, Ok(used), at)) => {
-                self.rows.push(LogRow::new(time, number, at, used, None));
-                self.series[at]
+            Ok((time, Ok(used), place)) => {
+                self.rows.push(LogRow::new(time, number, place, used, None));
+                self.series[place]
                     .pytorch
                     .extend(columns.pytorch(cells).map(|parts| (number, parts)));
             }
@@ -289,7 +289,7 @@ impl LogReader {
         columns: &LogColumns,
         time: Option<i64>,
     ) -> Result<(i64, Reading<Bytes>, usize), UnreadableReason> {
-        let cell = |at: usize| columns.cell(at, cells);
+        let cell = |column: usize| columns.cell(column, cells);
         // A process name may contain commas.
         let has_too_many = cells.len() > columns.count && columns.name.is_none();
         if cells.len() < columns.count || has_too_many {
@@ -307,10 +307,10 @@ impl LogReader {
         let used = cells::amount(cell(columns.used), columns.used_unit);
         let used = used
             .ok_or_else(|| UnreadableReason::of_cell("no amount of memory", cell(columns.used)))?;
-        let pid = |at: usize| {
-            cell(at)
+        let pid = |column: usize| {
+            cell(column)
                 .parse()
-                .map_err(|_| UnreadableReason::of_cell("no PID", cell(at)))
+                .map_err(|_| UnreadableReason::of_cell("no PID", cell(column)))
         };
         let pid: Option<u32> = columns.pid.map(pid).transpose()?;
         let total_cell = columns.total.map(cell);
@@ -320,13 +320,13 @@ impl LogReader {
             (true, ..) => Err(Missing::Unsupported),
             (false, used, _) => used,
         };
-        let at = self.series_of_row(columns, pid, cell);
-        let series = &mut self.series[at];
+        let place = self.series_of_row(columns, pid, cell);
+        let series = &mut self.series[place];
         if let Some(name) = columns.name.map(cell) {
             series.rename(number, name);
         }
         series.total = total.or(series.total);
-        Ok((time, used, at))
+        Ok((time, used, place))
     }
 
     /// Returns the index of the series of a row. Without a column for the GPU, rows with different
@@ -350,14 +350,14 @@ impl LogReader {
             self.key.push_str(part.unwrap_or(""));
             self.key.push('\0');
         }
-        if let Some(at) = self.series_by_key.get(&self.key) {
-            return *at;
+        if let Some(place) = self.series_by_key.get(&self.key) {
+            return *place;
         }
         self.series.push(LogSeries {
             host: host.map(Text::new),
             gpu: gpu.map(Text::new),
             is_index: columns.index.is_some(),
-            uuid: columns.gpu.map(|at| Text::new(cell(at))),
+            uuid: columns.gpu.map(|column| Text::new(cell(column))),
             pid,
             is_pytorch_only: columns
                 .pytorch
@@ -420,7 +420,7 @@ impl LogReader {
         {
             self.series.iter_mut().for_each(|series| series.host = None);
         }
-        let times = LogSpan::of(&self.rows, self.times.has_date.then_some(self.times.zone));
+        let times = LogSpan::new(&self.rows, self.times.has_date.then_some(self.times.zone));
         let series = judged::judge_all(
             std::mem::take(&mut self.rows),
             &self.series,

@@ -20,7 +20,7 @@ pub(super) struct LogSpan {
 
 impl LogSpan {
     /// Returns the span of rows in the order of time. `zone` is `None` for a log without dates.
-    pub(super) fn of(rows: &[LogRow], zone: Option<i64>) -> Self {
+    pub(super) fn new(rows: &[LogRow], zone: Option<i64>) -> Self {
         let (begin, end) = rows
             .first()
             .zip(rows.last())

@@ -93,8 +93,8 @@ fn peaks(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
     }
     // With few samples, each also fills the columns up to the next sample.
     if points.len() < 2 * columns {
-        for at in 1..columns {
-            peaks[at] = peaks[at].or(peaks[at - 1]);
+        for column in 1..columns {
+            peaks[column] = peaks[column].or(peaks[column - 1]);
         }
     }
     peaks

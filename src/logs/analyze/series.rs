@@ -52,11 +52,11 @@ impl LogSeries {
 
     /// Returns what PyTorch reserved and allocated in a line.
     pub(super) fn pytorch_at(&self, line: u32) -> Option<[Bytes; 2]> {
-        let at = self
+        let place = self
             .pytorch
             .binary_search_by_key(&u64::from(line), |(line, _)| *line)
             .ok()?;
-        Some(self.pytorch[at].1)
+        Some(self.pytorch[place].1)
     }
 
     /// Returns the series of the rows in a place among those of one time.
@@ -87,12 +87,12 @@ impl LogSeries {
         let mut processes = Vec::new();
         let mut begin = 0;
         if self.pid.is_some() {
-            for at in 2..rows.len() {
-                if at >= begin + 2
-                    && self.is_other_process([&rows[at - 2], &rows[at - 1]], &rows[at])
+            for row in 2..rows.len() {
+                if row >= begin + 2
+                    && self.is_other_process([&rows[row - 2], &rows[row - 1]], &rows[row])
                 {
-                    processes.push(&rows[begin..at]);
-                    begin = at;
+                    processes.push(&rows[begin..row]);
+                    begin = row;
                 }
             }
         }

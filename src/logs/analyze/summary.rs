@@ -46,7 +46,12 @@ impl SeriesRank {
 
 /// Adds the numbers of series, and a table of those that leaked or are suspect. `series` are sorted
 /// by rank.
-pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], times: LogSpan, all: bool) {
+pub(super) fn add(
+    text: &mut StyledText,
+    series: &[&JudgedSeries],
+    times: LogSpan,
+    shows_all: bool,
+) {
     /// Rows of the table without `--all`.
     const MOST_ROWS: usize = 40;
     let ranks = [
@@ -82,7 +87,11 @@ pub(super) fn add(text: &mut StyledText, series: &[&JudgedSeries], times: LogSpa
         format_args!("{}: {}{slow}", counted(series), counts.join(", ")),
     );
     let listed = count(SeriesRank::Leaked) + count(SeriesRank::Suspect);
-    let shown = if all { listed } else { listed.min(MOST_ROWS) };
+    let shown = if shows_all {
+        listed
+    } else {
+        listed.min(MOST_ROWS)
+    };
     if shown > 0 {
         text.line("");
         let rows: Vec<[String; COLUMNS]> =

@@ -16,7 +16,7 @@ use crate::protocol::change::Change;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
-use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::example::{allocator_stats, host};
 
 pub(super) fn style(width: usize) -> TextStyle {
     TextStyle {

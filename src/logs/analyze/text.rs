@@ -140,7 +140,7 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
 }
 
 /// Adds a series. Returns the number of its events that are left out.
-fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
+fn add_series(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> usize {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     paragraph(format_args!("{}: {}", name(judged), headline(judged)));
     let leak = judged
@@ -219,14 +219,14 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize 
             "  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"
         ));
     }
-    let hidden = add_events(text, judged, all);
+    let hidden = add_events(text, judged, shows_all);
     text.gap();
     hidden
 }
 
 /// Adds the changes of the verdict and the sudden falls, in the order of time. Without `all`, the
 /// less important are left out. Returns their number.
-fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize {
+fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> usize {
     /// Events that are listed.
     const LISTED: usize = 12;
     let befores = std::iter::once(LeakVerdict::TooSoon)
@@ -259,7 +259,7 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, all: bool) -> usize 
         .collect();
     events.sort_by(|one, other| one.0.total_cmp(&other.0));
     let count = events.len();
-    if !all {
+    if !shows_all {
         let of_leaks = events
             .iter()
             .filter(|(_, weight, _)| *weight == EventWeight::Leak)

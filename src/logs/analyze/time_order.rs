@@ -36,11 +36,11 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
     let Some(mut latest) = rows.first().map(|row| row.time) else {
         return Vec::new();
     };
-    for at in 1..rows.len() {
-        let raw = rows[at].time;
+    for row in 1..rows.len() {
+        let raw = rows[row].time;
         let time = raw + offset;
         if time < latest {
-            let ahead = &rows[at..(at + LOOK_AHEAD).min(rows.len())];
+            let ahead = &rows[row..(row + LOOK_AHEAD).min(rows.len())];
             let earlier = ahead
                 .iter()
                 .filter(|next| next.time + offset < latest)
@@ -51,17 +51,17 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
                 late += 1;
             } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
                 offset += DAY_MS;
-                midnights.push(rows[at].line);
+                midnights.push(rows[row].line);
             } else {
                 offset += back + interval;
-                steps.push((rows[at].line, -back));
+                steps.push((rows[row].line, -back));
             }
         } else if has_dates && skips_the_hour_of_spring(latest - offset, time - latest, interval) {
             offset -= HOUR_MS;
-            steps.push((rows[at].line, HOUR_MS));
+            steps.push((rows[row].line, HOUR_MS));
         }
-        rows[at].time = raw + offset;
-        latest = latest.max(rows[at].time);
+        rows[row].time = raw + offset;
+        latest = latest.max(rows[row].time);
     }
     let others = |count: usize| {
         if count > 1 {

@@ -130,7 +130,7 @@ impl ComparedMetric {
 impl ComparedSubject {
     /// Returns the figures that a person reads: those that one recording has, and errors only if
     /// there are any.
-    pub(crate) fn told(&self) -> impl Iterator<Item = &ComparedMetric> {
+    pub(crate) fn shown_metrics(&self) -> impl Iterator<Item = &ComparedMetric> {
         let is_error = |value: Option<f64>| value.is_some_and(|errors| errors > 0.0);
         self.metrics
             .iter()
@@ -144,7 +144,7 @@ impl ComparedSubject {
 impl RunComparison {
     /// Compares two recordings. GPUs match by index. Processes match if they are the same process,
     /// else by command line, else by the name of their program.
-    pub(crate) fn of(a: &RecordedRun, b: &RecordedRun) -> Self {
+    pub(crate) fn compare(a: &RecordedRun, b: &RecordedRun) -> Self {
         let hosts = a.hosts.iter().zip(&b.hosts);
         let gpus = hosts
             .clone()
@@ -190,7 +190,7 @@ impl RunComparison {
         let is_told = |metric: &&ComparedMetric| {
             metric.change().is_some() && metric.metric != Metric::PeakTensorBytes
         };
-        let told = subject.told().filter(is_told).map(|metric| {
+        let told = subject.shown_metrics().filter(is_told).map(|metric| {
             let [a, b] = [metric.a, metric.b].map(|value| metric.metric.format(value));
             let words = metric.metric.words();
             match metric.change_in_words().as_str() {

@@ -134,7 +134,7 @@ impl MessageBreakdown {
             let of_others =
                 of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(part));
             let rest = total.minus(free).minus(this_process).minus(of_others);
-            self.rounding = rest.slack();
+            self.rounding = rest.slack_bytes();
             self.contradictions.extend(contradiction(
                 "the parts come to more than the GPU has",
                 rest.negated(),

@@ -13,7 +13,7 @@ use super::after_failure::AfterFailure;
 use super::claim::{self, Standing};
 use super::failure_line::{self, FailureSign};
 use super::known_errors::{EarlierLine, ErrorForm, KnownError, TABLE};
-use super::log_line::{is_start, plain};
+use super::log_line::{is_start, without_markup};
 use super::message_finder::{self, LogRank};
 use super::program::ProgramFinder;
 use super::{exact, literal_search, log_pattern};
@@ -201,7 +201,7 @@ impl ErrorFinder {
             let first = whole
                 .iter()
                 .position(|byte| matches!(byte, b'\n' | b'\r'))
-                .map_or(whole.len(), |at| at + 1);
+                .map_or(whole.len(), |offset| offset + 1);
             let (line, others) = whole.split_at(first);
             self.rest.extend_from_slice(line);
             self.read_rest();
@@ -232,11 +232,11 @@ impl ErrorFinder {
             let start = bytes[..found.start()]
                 .iter()
                 .rposition(is_end)
-                .map_or(0, |at| at + 1);
+                .map_or(0, |offset| offset + 1);
             let end = bytes[found.end()..]
                 .iter()
                 .position(is_end)
-                .map_or(bytes.len(), |at| found.end() + at);
+                .map_or(bytes.len(), |offset| found.end() + offset);
             self.pass_over(&bytes[done.min(start)..start]);
             self.findings.after.read(&bytes[start..end], self.lines + 1);
             self.read_line(&bytes[start..end]);
@@ -252,7 +252,7 @@ impl ErrorFinder {
     }
 
     fn read_line(&mut self, raw: &[u8]) {
-        let (line, number) = (plain(raw), self.lines + 1);
+        let (line, number) = (without_markup(raw), self.lines + 1);
         let literals = known_literals(&line);
         if !literals.is_empty() && self.read_known(&line, &literals) {
             return;
@@ -276,7 +276,7 @@ impl ErrorFinder {
         }
         self.remember(line, literals);
         for (error, forms) in &PATTERNS.errors {
-            for (at, CompiledForm { form, pattern }) in forms.iter().enumerate() {
+            for (place, CompiledForm { form, pattern }) in forms.iter().enumerate() {
                 if literals.contains(&form.literal)
                     && let Some(groups) = pattern.captures(line)
                     && let Some(standing) = standing(line, &groups, form)
@@ -290,7 +290,7 @@ impl ErrorFinder {
                         mark(&mut self.findings.warnings, self.lines + 1);
                     }
                     self.findings.after.watch(self.lines + 1);
-                    self.keep(error, at, line, &groups, is_warning);
+                    self.keep(error, place, line, &groups, is_warning);
                     return true;
                 }
             }
@@ -378,12 +378,12 @@ impl ErrorFinder {
     fn keep(
         &mut self,
         error: &'static KnownError,
-        at: usize,
+        place: usize,
         line: &[u8],
         groups: &Captures<'_>,
         is_warning: bool,
     ) {
-        let form = &error.forms[at];
+        let form = &error.forms[place];
         let text = |name: &str| {
             groups
                 .name(name)
@@ -412,13 +412,13 @@ impl ErrorFinder {
             .iter_mut()
             .find(|found| found.error.cause == error.cause && found.key == key);
         if let Some(known) = known {
-            known.count += u64::from(known.form == at);
+            known.count += u64::from(known.form == place);
             known.last_line = number;
             known.is_warning &= is_warning;
             if known.is_vague && !is_vague {
                 (known.title, known.sentence, known.excerpt) =
                     (fill(error.title), fill(form.sentence), excerpt(line, start));
-                (known.error, known.form, known.is_vague) = (error, at, false);
+                (known.error, known.form, known.is_vague) = (error, place, false);
             }
             known.ranks.extend(
                 rank.filter(|rank| !known.ranks.contains(rank) && known.ranks.len() < MOST_RANKS),
@@ -441,7 +441,7 @@ impl ErrorFinder {
             count: 1,
             is_vague,
             is_warning,
-            form: at,
+            form: place,
         });
     }
 
@@ -514,8 +514,8 @@ fn fill(
     backend: Option<&str>,
 ) -> String {
     let mut filled = String::new();
-    for (at, part) in template.split(['{', '}']).enumerate() {
-        if at % 2 == 0 {
+    for (place, part) in template.split(['{', '}']).enumerate() {
+        if place % 2 == 0 {
             filled.push_str(part);
             continue;
         }
@@ -555,19 +555,22 @@ fn excerpt(line: &[u8], start: usize) -> Text {
     let start = name.map_or(start, |name| {
         name.iter()
             .rposition(|byte| !is_name(byte))
-            .map_or(0, |at| at + 1)
+            .map_or(0, |offset| offset + 1)
     });
     let text = String::from_utf8_lossy(&line[start..]).into_owned();
     let beginning = text
         .char_indices()
         .nth(REPEATED)
-        .map_or("", |(at, _)| &text[..at]);
+        .map_or("", |(offset, _)| &text[..offset]);
     let copies = if beginning.is_empty() {
         None
     } else {
         text.match_indices(beginning).nth(1)
     };
-    let text = copies.map_or(text.as_str(), |(at, _)| text[..at].trim_end());
-    let end = text.char_indices().nth(LONGEST_EXCERPT).map(|(at, _)| at);
+    let text = copies.map_or(text.as_str(), |(offset, _)| text[..offset].trim_end());
+    let end = text
+        .char_indices()
+        .nth(LONGEST_EXCERPT)
+        .map(|(offset, _)| offset);
     Text::new(end.map_or_else(|| text.to_owned(), |end| format!("{}...", &text[..end])))
 }

@@ -64,7 +64,7 @@ static PATTERNS: LazyLock<FailurePatterns> = LazyLock::new(|| FailurePatterns {
         .statements
         .iter()
         .enumerate()
-        .flat_map(|(at, statement)| vec![at; statement.literals.len()])
+        .flat_map(|(place, statement)| vec![place; statement.literals.len()])
         .collect(),
     statements: TABLE
         .statements
@@ -150,7 +150,7 @@ pub(super) fn sign(line: &[u8]) -> Option<FailureSign> {
     statements.dedup();
     let matches = statements
         .iter()
-        .flat_map(|at| PATTERNS.statements[*at].captures_iter(line));
+        .flat_map(|place| PATTERNS.statements[*place].captures_iter(line));
     matches
         .filter_map(|groups| sign_of_statement(line, &groups))
         .min()

@@ -100,7 +100,7 @@ pub(super) const LONGEST_START: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageStart {
-    pub at: usize,
+    pub offset: usize,
     /// Whether the first sentence is missing, because the message was cut or started in an earlier
     /// line.
     pub is_headless: bool,
@@ -112,14 +112,14 @@ pub(super) fn starts(text: &str) -> Vec<MessageStart> {
     let mut complete: Vec<usize> = heads(text).map(|head| head.start).collect();
     complete.sort_unstable();
     let before = &text[..complete.first().copied().unwrap_or(text.len())];
-    let headless = headless(before).map(|at| MessageStart {
-        at,
+    let headless = headless(before).map(|offset| MessageStart {
+        offset,
         is_headless: true,
     });
     headless
         .into_iter()
-        .chain(complete.into_iter().map(|at| MessageStart {
-            at,
+        .chain(complete.into_iter().map(|offset| MessageStart {
+            offset,
             is_headless: false,
         }))
         .collect()
@@ -161,15 +161,15 @@ fn headless(text: &str) -> Option<usize> {
     let tried = text.find(HEADLESS);
     let gpu = || {
         let (before, _) = text.split_once("totalcapac")?;
-        let at = before.rfind("GPU")?;
-        (before.len() - at < LONGEST_AMOUNT).then_some(at)
+        let offset = before.rfind("GPU")?;
+        (before.len() - offset < LONGEST_AMOUNT).then_some(offset)
     };
     tried.or_else(gpu)
 }
 
 fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let start = move |at: usize| {
-        let before = &text[..at];
+    let start = move |offset: usize| {
+        let before = &text[..offset];
         if before.ends_with("allowedmemory.(") {
             return before.rfind(ASYNC);
         }
@@ -182,9 +182,9 @@ fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
     };
     let retried = text
         .match_indices(RETRIED)
-        .map(|(at, words)| at..at + words.len());
+        .map(|(offset, words)| offset..offset + words.len());
     text.match_indices(OUT_OF_MEMORY)
-        .filter_map(move |(at, _)| Some(start(at)?..at + OUT_OF_MEMORY.len()))
+        .filter_map(move |(offset, _)| Some(start(offset)?..offset + OUT_OF_MEMORY.len()))
         .chain(retried)
 }
 
@@ -206,18 +206,21 @@ pub(super) fn salvage(text: &str) -> OomMessage {
         ..OomMessage::default()
     };
     let mut cursor = Cursor(text);
-    if cursor.take(ASYNC).is_ok() {
+    if cursor.take_words(ASYNC).is_ok() {
         message.form = MessageForm::Async;
         message.backend = Some("CUDA");
         message.gpu = cursor.number().ok();
     }
-    if cursor.take(RETRIED).is_ok() {
+    if cursor.take_words(RETRIED).is_ok() {
         (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
     }
     while !cursor.0.is_empty() {
         let here = cursor.0;
         if cursor.fragment(&mut message).is_err() {
-            cursor.0 = here.char_indices().nth(1).map_or("", |(at, _)| &here[at..]);
+            cursor.0 = here
+                .char_indices()
+                .nth(1)
+                .map_or("", |(offset, _)| &here[offset..]);
         }
     }
     // `CUDA out of memory.` alone is a complete message.
@@ -235,7 +238,7 @@ type Parsed<T> = Result<T, ParseStop>;
 struct Cursor<'a>(&'a str);
 
 impl Cursor<'_> {
-    fn take(&mut self, words: &str) -> Parsed<()> {
+    fn take_words(&mut self, words: &str) -> Parsed<()> {
         match self.0.strip_prefix(words) {
             Some(rest) => {
                 self.0 = rest;
@@ -270,7 +273,7 @@ impl Cursor<'_> {
         const MOST_DECIMALS: usize = 6;
         let (mut number, mut scale) = (self.number::<u128>()?, 1);
         if self.0.starts_with('.') {
-            self.take(".")?;
+            self.take_words(".")?;
             let decimals = self.digits()?;
             if decimals.len() > MOST_DECIMALS {
                 return Err(ParseStop::Mismatch);
@@ -302,10 +305,10 @@ impl Cursor<'_> {
     /// Takes the text of a pattern, and puts its figures into `message`, also if the rest does not
     /// match.
     fn pattern(&mut self, pattern: &str, message: &mut OomMessage) -> Parsed<()> {
-        for (at, part) in pattern.split(['{', '}']).enumerate() {
+        for (place, part) in pattern.split(['{', '}']).enumerate() {
             // Words and the names of figures take turns.
-            if at % 2 == 0 {
-                self.take(part)?;
+            if place % 2 == 0 {
+                self.take_words(part)?;
             } else {
                 self.figure(part, message)?;
             }
@@ -350,12 +353,12 @@ impl Cursor<'_> {
 
     fn one_of(&mut self, patterns: &[&str], message: &mut OomMessage) -> Parsed<usize> {
         let mut stop = ParseStop::Mismatch;
-        for (at, pattern) in patterns.iter().enumerate() {
+        for (place, pattern) in patterns.iter().enumerate() {
             let (mut rest, mut with_figures) = (Cursor(self.0), message.clone());
             match rest.pattern(pattern, &mut with_figures) {
                 Ok(()) => {
                     (self.0, *message) = (rest.0, with_figures);
-                    return Ok(at);
+                    return Ok(place);
                 }
                 Err(ParseStop::EndOfText) => stop = ParseStop::EndOfText,
                 Err(ParseStop::Mismatch) => {}
@@ -379,7 +382,7 @@ impl Cursor<'_> {
         }
         if self.0.starts_with(RETRIED) {
             (message.form, message.backend) = (MessageForm::Retried, Some("CUDA"));
-            self.take(RETRIED)?;
+            self.take_words(RETRIED)?;
             self.pattern(RETRIED_FIGURES, &mut message)?;
             return Ok(message);
         }
@@ -455,8 +458,8 @@ impl Cursor<'_> {
     }
 
     fn fragment(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        if let Ok(at) = self.one_of(&FRAGMENTS.map(|(pattern, _)| pattern), message) {
-            message.form = FRAGMENTS[at].1.unwrap_or(message.form);
+        if let Ok(place) = self.one_of(&FRAGMENTS.map(|(pattern, _)| pattern), message) {
+            message.form = FRAGMENTS[place].1.unwrap_or(message.form);
             return Ok(());
         }
         if self.one_of(&[HOLDERS, ALLOCATED].concat(), message).is_ok() {

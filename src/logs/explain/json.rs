@@ -103,7 +103,7 @@ fn message_json(
     let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedAmount::bytes);
     let has_reserved = message.reserved.is_some() || message.unallocated.is_some();
     let contradictions = breakdown.contradictions.iter().map(|contradiction| {
-        let (by, slack) = (contradiction.by.bytes(), contradiction.by.slack());
+        let (by, slack) = (contradiction.by.bytes(), contradiction.by.slack_bytes());
         json!({
             "claim": contradiction.claim,
             "difference_bytes": by,

@@ -311,11 +311,11 @@ fn figures_that_contradict_each_other_are_said_before_the_bar() {
         "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 4.00 GiB total capacity; 5.00 GiB already \
          allocated; 0 bytes free; 6.00 GiB reserved in total by PyTorch)",
     );
-    let at = |words: &str| {
+    let offset = |words: &str| {
         page.find(words)
             .unwrap_or_else(|| panic!("no `{words}` in {page}"))
     };
-    assert!(at("do not add up") < at("####"), "{page}");
+    assert!(offset("do not add up") < offset("####"), "{page}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the line without colours, frames and the shell of a container's JSON log.
-pub(super) fn plain(raw: &[u8]) -> Vec<u8> {
+pub(super) fn without_markup(raw: &[u8]) -> Vec<u8> {
     let line = ESCAPES.replace_all(raw, b"".as_slice());
     let line = line.trim_ascii();
     let line = ["│", "┃", "|"].iter().fold(line, |line, frame| {

@@ -35,7 +35,7 @@ impl RoundedAmount {
         Bytes(u64::try_from(self.bytes.max(0)).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn slack(self) -> Bytes {
+    pub(super) fn slack_bytes(self) -> Bytes {
         Self {
             bytes: self.slack,
             slack: 0,

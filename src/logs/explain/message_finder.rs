@@ -204,8 +204,8 @@ impl MessageFinder {
     /// one.
     fn continue_partial(&mut self, line: &str) -> bool {
         let now = self.log.lines + 1;
-        for at in 0..self.partial.len() {
-            let partial = &self.partial[at];
+        for place in 0..self.partial.len() {
+            let partial = &self.partial[place];
             // The line number is removed first: its last digits could be taken for the start of the
             // next amount.
             let uncounted = uncounted(partial, number_of_cat, now, line);
@@ -220,22 +220,22 @@ impl MessageFinder {
                 .chain([stripped])
                 .chain(shared)
                 .collect();
-            if self.continues(at, &rests) {
+            if self.continues(place, &rests) {
                 return true;
             }
         }
         // The line numbers of `grep -n` come last, because they may be the number of a rank or
         // host.
-        (0..self.partial.len()).any(|at| {
-            let rest = uncounted(&self.partial[at], number_of_grep, now, line);
-            rest.is_some_and(|rest| self.continues(at, &[rest]))
+        (0..self.partial.len()).any(|place| {
+            let rest = uncounted(&self.partial[place], number_of_grep, now, line);
+            rest.is_some_and(|rest| self.continues(place, &[rest]))
         })
     }
 
     /// Appends to a partial message the first of `rests` that continues it. Returns whether there
     /// is one.
-    fn continues(&mut self, at: usize, rests: &[&str]) -> bool {
-        let partial = &mut self.partial[at];
+    fn continues(&mut self, place: usize, rests: &[&str]) -> bool {
+        let partial = &mut self.partial[place];
         let before = partial.text.len();
         let outcome = rests.iter().find_map(|rest| {
             partial.text.truncate(before);
@@ -249,12 +249,12 @@ impl MessageFinder {
             }
             ParseOutcome::Incomplete if partial.text.len() < LONGEST_MESSAGE => {}
             ParseOutcome::Complete(message) => {
-                if let Some(partial) = self.partial.remove(at) {
+                if let Some(partial) = self.partial.remove(place) {
                     self.keep(*message, &partial);
                 }
             }
             ParseOutcome::Incomplete => {
-                if let Some(partial) = self.partial.remove(at) {
+                if let Some(partial) = self.partial.remove(place) {
                     self.close(&partial);
                 }
             }
@@ -288,13 +288,13 @@ impl MessageFinder {
         } else {
             grammar::starts(&text[..before])
         };
-        for (at, start) in starts.iter().enumerate() {
+        for (place, start) in starts.iter().enumerate() {
             if known.contains(start) || is_taken && start.is_headless {
                 continue;
             }
             // The next message in the line ends this message.
-            let end = starts.get(at + 1).map_or(text.len(), |next| next.at);
-            let start = start.at;
+            let end = starts.get(place + 1).map_or(text.len(), |next| next.offset);
+            let start = start.offset;
             let is_in_line = start >= before;
             let partial = PartialMessage {
                 text: cut(&text[start..end], LONGEST_MESSAGE).to_owned(),
@@ -314,7 +314,7 @@ impl MessageFinder {
         }
         let keep = text.len().saturating_sub(LONGEST_START);
         let keep = (keep..=text.len())
-            .find(|at| text.is_char_boundary(*at))
+            .find(|offset| text.is_char_boundary(*offset))
             .unwrap_or(text.len());
         text[keep..].clone_into(&mut self.tail);
         self.tail_line = self.log.lines + 1;
@@ -389,11 +389,11 @@ impl MessageFinder {
 
     fn insert(&mut self, found: FoundMessage) {
         // A message that was partial for long is kept after messages that started later.
-        let at = self
+        let place = self
             .log
             .found
             .partition_point(|earlier| earlier.line <= found.line);
-        self.log.found.insert(at, found);
+        self.log.found.insert(place, found);
     }
 }
 
@@ -428,7 +428,7 @@ fn clean(line: &[u8]) -> String {
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len()))
         .rev()
-        .find(|at| text.is_char_boundary(*at));
+        .find(|offset| text.is_char_boundary(*offset));
     &text[..end.unwrap_or_default()]
 }
 
@@ -461,26 +461,26 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
         return None;
     }
     let start = line.get(..prefix.len())?;
-    let is_in_time = |at: usize| {
+    let is_in_time = |offset: usize| {
         let is_part = |byte: &u8| byte.is_ascii_digit() || b":.,-/+TZ".contains(byte);
-        let begin = prefix.as_bytes()[..at]
+        let begin = prefix.as_bytes()[..offset]
             .iter()
             .rposition(|byte| !is_part(byte))
-            .map_or(0, |at| at + 1);
-        let end = prefix.as_bytes()[at..]
+            .map_or(0, |before| before + 1);
+        let end = prefix.as_bytes()[offset..]
             .iter()
             .position(|byte| !is_part(byte))
-            .map_or(prefix.len(), |end| at + end);
+            .map_or(prefix.len(), |end| offset + end);
         prefix.as_bytes()[begin..end]
             .windows(3)
             .any(|bytes| matches!(bytes, [b'0'..=b'9', b':', b'0'..=b'9']))
     };
     // Kubernetes marks a line that was split with P (partial), and its last part with F (full).
     let is_split = prefix.ends_with("stderrP") || prefix.ends_with("stdoutP");
-    let fits = |(at, (ours, theirs)): (usize, (u8, u8))| {
+    let fits = |(offset, (ours, theirs)): (usize, (u8, u8))| {
         ours == theirs
-            || ours.is_ascii_digit() && theirs.is_ascii_digit() && is_in_time(at)
-            || is_split && at + 1 == prefix.len() && theirs == b'F'
+            || ours.is_ascii_digit() && theirs.is_ascii_digit() && is_in_time(offset)
+            || is_split && offset + 1 == prefix.len() && theirs == b'F'
     };
     prefix
         .bytes()
@@ -553,10 +553,10 @@ fn shared<'a>(before: &str, line: &'a str) -> impl Iterator<Item = &'a str> + Cl
 
 /// Returns the length of the longest start of the text that is a start of a message.
 fn valid_length(text: &str) -> usize {
-    let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let ends: Vec<usize> = text.char_indices().map(|(offset, _)| offset).collect();
     // If a text is no start of a message, no longer text is.
     let valid = ends.partition_point(|end| grammar::parse(&text[..*end]) != ParseOutcome::Invalid);
-    valid.checked_sub(1).map_or(0, |at| ends[at])
+    valid.checked_sub(1).map_or(0, |place| ends[place])
 }
 
 /// Returns the rank in `[rank3]:` or in the `3:` of `srun --label`, or the local rank in torchrun's

@@ -87,7 +87,11 @@ impl OtherProcesses {
             .and_then(|model| model.process_total(process.id));
         let holds = match process_total.map(|total| total.memory) {
             Some(Ok(total)) => {
-                let at_least = if total.lower_bound { "at least " } else { "" };
+                let at_least = if total.is_lower_bound {
+                    "at least "
+                } else {
+                    ""
+                };
                 format!("holds {at_least}{} of GPU memory", total.bytes)
             }
             _ => "has a GPU open".to_owned(),

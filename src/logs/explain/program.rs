@@ -207,7 +207,7 @@ fn texts_except(found: &[Program]) -> Regex {
 }
 
 /// Returns the program of the log whose options decide on the memory.
-pub(super) fn decisive(programs: &[Program], causes: &[&str]) -> Option<Program> {
+pub(super) fn deciding_program(programs: &[Program], causes: &[&str]) -> Option<Program> {
     let is_shown = |program: &Program| programs.contains(program);
     let is_implied = |program: &Program| {
         causes

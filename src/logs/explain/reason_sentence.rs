@@ -4,7 +4,7 @@
 use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
 use super::message::{OomMessage, RoundedAmount};
-use super::shortage::{cache, is_cache_negligible, others, outside, plus};
+use super::shortage::{cache, is_cache_negligible, memory_outside, others, plus};
 use crate::base::units::Bytes;
 use crate::model::Shortage;
 
@@ -20,7 +20,7 @@ struct SentenceFigures {
 }
 
 impl SentenceFigures {
-    fn of(message: &OomMessage, breakdown: &MessageBreakdown) -> Self {
+    fn new(message: &OomMessage, breakdown: &MessageBreakdown) -> Self {
         let bytes = |amount: Option<RoundedAmount>| amount.map(RoundedAmount::bytes);
         Self {
             requested: bytes(message.requested),
@@ -56,7 +56,7 @@ pub(super) fn sentence(
 }
 
 fn too_big(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     Some(format!(
         "{} were requested at once, and the whole GPU has {}.",
         exact_beside(figures.requested?, figures.total?),
@@ -65,7 +65,7 @@ fn too_big(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String>
 }
 
 fn full(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     let (requested, total, held) = (figures.requested?, figures.total?, figures.held?);
     let holds = holds(breakdown, held);
     let sum = plus(held, requested);
@@ -170,9 +170,9 @@ fn fragmentation(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<S
 }
 
 fn outside_pytorch(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     let (requested, free, held) = (figures.requested?, figures.free?, figures.held?);
-    let outside = outside(breakdown);
+    let outside = memory_outside(breakdown);
     Some(format!(
         "{} of the {} that this process holds are outside PyTorch. Without them {} would be free, enough for the {} asked \
          for.",
@@ -184,7 +184,7 @@ fn outside_pytorch(message: &OomMessage, breakdown: &MessageBreakdown) -> Option
 }
 
 fn someone_else(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     let (requested, total, free, held) = (
         figures.requested?,
         figures.total?,
@@ -249,7 +249,7 @@ fn limit(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
 }
 
 fn refused(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String> {
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     Some(format!(
         "{} were free when this was written, more than the {} asked for.",
         exact(figures.free?),
@@ -260,7 +260,7 @@ fn refused(message: &OomMessage, breakdown: &MessageBreakdown) -> Option<String>
 fn retried(message: &OomMessage, breakdown: &MessageBreakdown) -> String {
     const WARNING: &str = "This line is a warning: PyTorch frees its cache and tries again. No error follows in this log, so the \
         second try succeeded, and it cost only time.";
-    let figures = SentenceFigures::of(message, breakdown);
+    let figures = SentenceFigures::new(message, breakdown);
     match (figures.requested, figures.free, figures.total) {
         (Some(requested), Some(free), Some(total)) => format!(
             "{} were asked for, and {} of the GPU's {} were free. {WARNING}",

@@ -137,7 +137,7 @@ fn check(scene: &Scene, message: &str) {
     let name = |reason: &Value| reason["name"].as_str().expect("a name").to_owned();
     let reasons = message["reasons"].as_array().expect("a list");
     assert_eq!(message["reason"].as_str(), Some(name(&reasons[0]).as_str()));
-    for (at, reason) in reasons.iter().enumerate() {
+    for (place, reason) in reasons.iter().enumerate() {
         let sentence = reason["sentence"].as_str().expect("a sentence");
         let stated = amounts(sentence);
         match name(reason).as_str() {
@@ -200,7 +200,7 @@ fn check(scene: &Scene, message: &str) {
             requested,
             ..
         } = *scene;
-        if at == 0 {
+        if place == 0 {
             match name(reason).as_str() {
                 "too_big" => assert!(requested + ROUNDING > total),
                 "fragmentation" => {

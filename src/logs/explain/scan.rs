@@ -69,7 +69,7 @@ impl LogScanner {
             recovered,
             unknown: lines.unknown,
             aftermath: lines.aftermath,
-            program: program::decisive(&lines.programs.found, &causes),
+            program: program::deciding_program(&lines.programs.found, &causes),
             advises_split_size: lines.advises_split_size,
             left_out: messages.left_out,
             lines: messages.lines,

@@ -57,7 +57,6 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     if requested > total {
         return vec![Shortage::TooBig];
     }
-    let share = |part: Bytes| part.share_of(total).unwrap_or(1.0);
     let cache = cache(breakdown);
     let fragmentation = (cache >= requested).then_some(Shortage::Fragmentation);
 
@@ -72,72 +71,122 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     let Some(held) = breakdown.held.map(RoundedAmount::bytes) else {
         return vec![fragmentation.unwrap_or(Shortage::Unsaid)];
     };
-    let full = (plus(held, requested) > total).then_some(Shortage::Full);
-    let is_negligible = is_cache_negligible(breakdown, total);
-    let Some(free) = message.free.map(RoundedAmount::bytes) else {
-        let also_full =
-            full.filter(|_| fragmentation.is_none() || share(cache) <= LARGE_CACHE_SHARE);
-        let reasons = if is_negligible {
-            [full, fragmentation]
+    let failed = FailedRequest {
+        breakdown,
+        requested,
+        total,
+        full: (plus(held, requested) > total).then_some(Shortage::Full),
+        fragmentation,
+    };
+    match message.free.map(RoundedAmount::bytes) {
+        None => failed.shortages_without_free(),
+        Some(free) if free >= requested => failed.shortages_despite_free(free),
+        Some(free) => failed.shortages_beyond_free(free),
+    }
+}
+
+/// A request of a possible size, with the figures that are known in any message that has a
+/// breakdown.
+struct FailedRequest<'a> {
+    breakdown: &'a MessageBreakdown,
+    requested: Bytes,
+    total: Bytes,
+    /// `Full` if the process would not fit into an empty GPU.
+    full: Option<Shortage>,
+    /// `Fragmentation` if the cache is at least as large as the request.
+    fragmentation: Option<Shortage>,
+}
+
+impl FailedRequest<'_> {
+    fn share(&self, part: Bytes) -> f64 {
+        part.share_of(self.total).unwrap_or(1.0)
+    }
+
+    /// Returns the reasons if the message does not say how much memory was free.
+    fn shortages_without_free(&self) -> Vec<Shortage> {
+        let is_cache_large = self.share(cache(self.breakdown)) > LARGE_CACHE_SHARE;
+        let also_full = self
+            .full
+            .filter(|_| self.fragmentation.is_none() || !is_cache_large);
+        let reasons = if is_cache_negligible(self.breakdown, self.total) {
+            [self.full, self.fragmentation]
         } else {
-            [fragmentation, also_full]
+            [self.fragmentation, also_full]
         };
         let reasons: Vec<Shortage> = reasons.into_iter().flatten().collect();
-        return if reasons.is_empty() {
+        if reasons.is_empty() {
             vec![Shortage::Unsaid]
         } else {
             reasons
-        };
-    };
-    if free >= requested {
-        let is_nearly_full = share(free) < UNUSABLE_SHARE;
-        let others_fill =
-            is_nearly_full && full.is_none() && share(others(breakdown)) >= LARGE_SHARE;
+        }
+    }
+
+    /// Returns the reasons if more was free than was requested.
+    fn shortages_despite_free(&self, free: Bytes) -> Vec<Shortage> {
+        let is_nearly_full = self.share(free) < UNUSABLE_SHARE;
+        let others_fill = is_nearly_full
+            && self.full.is_none()
+            && self.share(others(self.breakdown)) >= LARGE_SHARE;
         let someone_else = others_fill.then_some(Shortage::SomeoneElse);
         let nearly_full = (is_nearly_full && !others_fill).then_some(Shortage::Full);
-        return [
+        [
             someone_else,
             Some(Shortage::Refused),
-            fragmentation,
+            self.fragmentation,
             nearly_full,
         ]
         .into_iter()
         .flatten()
-        .collect();
+        .collect()
     }
-    let is_cache_large = share(cache) > LARGE_CACHE_SHARE && plus(cache, free) >= requested;
-    let fragmentation = fragmentation.or(is_cache_large.then_some(Shortage::Fragmentation));
-    let (others, outside) = (others(breakdown), outside(breakdown));
-    let is_someone_else =
-        full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
-    let someone_else = is_someone_else.then_some(Shortage::SomeoneElse);
-    let is_outside =
-        outside > CONTEXT && plus(outside, free) >= requested && share(outside) >= OTHERS_SHARE;
-    let outside_pytorch = is_outside.then_some(Shortage::OutsidePytorch);
-    let is_outside_first = is_outside && share(outside) >= LARGE_OUTSIDE_SHARE && outside > others;
 
-    // Memory of the driver may take the last piece, though the process would fit by the figures of
-    // the message.
-    let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
-    let ordered = if fragmentation.is_some()
-        && !is_negligible
-        && (is_cache_large || share(others) < LARGE_SHARE)
-    {
-        // Even in one piece, a small cache would soon be used up: the GPU is full, too.
-        let is_also_full = !is_cache_large && (full.is_some() || share(others) < OTHERS_SHARE);
-        let also_full = filled.filter(|_| is_also_full);
-        [
-            fragmentation,
-            someone_else.filter(|_| share(others) >= LARGE_SHARE),
-            outside_pytorch,
-            also_full,
-        ]
-    } else if is_outside_first {
-        [outside_pytorch, someone_else, fragmentation, filled]
-    } else {
-        [someone_else, filled, outside_pytorch, fragmentation]
-    };
-    ordered.into_iter().flatten().collect()
+    /// Returns the reasons if less was free than was requested.
+    fn shortages_beyond_free(&self, free: Bytes) -> Vec<Shortage> {
+        let &Self {
+            breakdown,
+            requested,
+            full,
+            ..
+        } = self;
+        let share = |part: Bytes| self.share(part);
+        let cache = cache(breakdown);
+        let is_cache_large = share(cache) > LARGE_CACHE_SHARE && plus(cache, free) >= requested;
+        let fragmentation = self
+            .fragmentation
+            .or(is_cache_large.then_some(Shortage::Fragmentation));
+        let (others, outside) = (others(breakdown), memory_outside(breakdown));
+        let is_someone_else =
+            full.is_none() && plus(others, free) >= requested && share(others) >= OTHERS_SHARE;
+        let someone_else = is_someone_else.then_some(Shortage::SomeoneElse);
+        let is_outside =
+            outside > CONTEXT && plus(outside, free) >= requested && share(outside) >= OTHERS_SHARE;
+        let outside_pytorch = is_outside.then_some(Shortage::OutsidePytorch);
+        let is_outside_first =
+            is_outside && share(outside) >= LARGE_OUTSIDE_SHARE && outside > others;
+
+        // Memory of the driver may take the last piece, though the process would fit by the figures
+        // of the message.
+        let filled = full.or(someone_else.is_none().then_some(Shortage::Full));
+        let ordered = if fragmentation.is_some()
+            && !is_cache_negligible(breakdown, self.total)
+            && (is_cache_large || share(others) < LARGE_SHARE)
+        {
+            // Even in one piece, a small cache would soon be used up: the GPU is full, too.
+            let is_also_full = !is_cache_large && (full.is_some() || share(others) < OTHERS_SHARE);
+            let also_full = filled.filter(|_| is_also_full);
+            [
+                fragmentation,
+                someone_else.filter(|_| share(others) >= LARGE_SHARE),
+                outside_pytorch,
+                also_full,
+            ]
+        } else if is_outside_first {
+            [outside_pytorch, someone_else, fragmentation, filled]
+        } else {
+            [someone_else, filled, outside_pytorch, fragmentation]
+        };
+        ordered.into_iter().flatten().collect()
+    }
 }
 
 pub(super) fn plus(part: Bytes, other: Bytes) -> Bytes {
@@ -159,7 +208,7 @@ pub(super) fn is_cache_negligible(breakdown: &MessageBreakdown, total: Bytes) ->
 
 /// Returns the memory of this process outside PyTorch, 0 if the message does not tell it from other
 /// memory.
-pub(super) fn outside(breakdown: &MessageBreakdown) -> Bytes {
+pub(super) fn memory_outside(breakdown: &MessageBreakdown) -> Bytes {
     breakdown.not_pytorch.map_or(Bytes(0), RoundedAmount::bytes)
 }
 

@@ -54,7 +54,7 @@ fn value(whole: &Value, path: &str) -> String {
     };
     for step in steps {
         match step.parse::<usize>() {
-            Ok(at) => value = &value[at],
+            Ok(place) => value = &value[place],
             Err(_) if step == "#" => return value.as_array().expect("a list").len().to_string(),
             Err(_) => match value.get(step) {
                 Some(inner) => value = inner,
@@ -304,13 +304,13 @@ proptest! {
     #[test]
     fn noise_and_piece_sizes_do_not_matter(
         noise in proptest::collection::vec(any::<u8>(), 0..300),
-        at in 0..300_usize,
+        offset in 0..300_usize,
         cuts in proptest::collection::vec(0..1000_usize, 0..4),
         width in 1..200_usize,
     ) {
         let mut log = noise;
-        let at = at.min(log.len());
-        log.splice(at..at, MESSAGE.bytes());
+        let offset = offset.min(log.len());
+        log.splice(offset..offset, MESSAGE.bytes());
         let whole = find(&log);
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(log.len())).chain([0, log.len()]).collect();
         cuts.sort_unstable();
@@ -329,8 +329,8 @@ proptest! {
     fn line_breaks_do_not_matter(breaks in proptest::collection::btree_set(1..MESSAGE.len(), 0..40), crlf in any::<bool>()) {
         let expected = only(find(MESSAGE.as_bytes())).message;
         let mut wrapped = MESSAGE.to_owned();
-        for at in breaks.iter().rev() {
-            wrapped.insert_str(*at, if crlf { "\r\n" } else { "\n" });
+        for offset in breaks.iter().rev() {
+            wrapped.insert_str(*offset, if crlf { "\r\n" } else { "\n" });
         }
         prop_assert_eq!(only(find(wrapped.as_bytes())).message, expected);
     }

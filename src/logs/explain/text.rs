@@ -261,8 +261,8 @@ fn add_message(
         list(text, message, breakdown);
         text.line("");
     }
-    for (at, shortage) in explained.shortages.iter().enumerate() {
-        let also = if at > 0 { "also " } else { "" };
+    for (place, shortage) in explained.shortages.iter().enumerate() {
+        let also = if place > 0 { "also " } else { "" };
         text.paragraph(
             0,
             format_args!(
@@ -377,7 +377,7 @@ fn cells(parts: &[Bytes], whole: Bytes, width: usize) -> Vec<usize> {
     let mut cells: Vec<usize> = parts.iter().map(count).collect();
     // The largest part takes up the difference that rounding makes.
     let used: usize = cells.iter().sum();
-    if let Some(largest) = (0..parts.len()).max_by_key(|at| parts[*at]) {
+    if let Some(largest) = (0..parts.len()).max_by_key(|place| parts[*place]) {
         if used > width {
             cells[largest] = cells[largest].saturating_sub(used - width).max(1);
         } else if parts.iter().copied().sum::<Bytes>() >= whole {

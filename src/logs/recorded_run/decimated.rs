@@ -112,7 +112,7 @@ pub(crate) struct Extremes<P> {
 
 impl<P: Clone> Extremes<P> {
     /// Returns the bucket of one sample.
-    pub(crate) fn of(sample: AmountSample<P>, after_gap: bool) -> Self {
+    pub(crate) fn new(sample: AmountSample<P>, after_gap: bool) -> Self {
         Self {
             low: sample.clone(),
             high: sample,
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn sample(at: u64, kib: u32) -> Extremes<()> {
-        Extremes::of(
+        Extremes::new(
             AmountSample {
                 at,
                 kib,
@@ -274,7 +274,7 @@ mod tests {
                     inner_kib: kib(second),
                     parts: (),
                 };
-                series.push(at, Extremes::of(sample, false));
+                series.push(at, Extremes::new(sample, false));
             }
             series.growth_per_hour().map(|bytes| bytes / 1024.0)
         };

@@ -90,7 +90,7 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Takes what the model found up to now.
-    pub(super) fn look(&mut self, model: &HostModel, pass: &Pass<'_>) {
+    pub(super) fn add_pass(&mut self, model: &HostModel, pass: &Pass<'_>) {
         self.look_at_news(model, pass);
         self.look_at_leaks(model, pass);
         self.look_at_suspects(model, pass);

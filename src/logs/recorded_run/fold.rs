@@ -185,7 +185,7 @@ impl HostFold {
         self.forget();
         if pass.at >= self.next_look {
             self.next_look = pass.at + LOOK_EVERY;
-            self.findings.look(model, &pass);
+            self.findings.add_pass(model, &pass);
         }
     }
 
@@ -299,7 +299,7 @@ impl HostFold {
                 inner_kib: kib,
                 parts,
             };
-            run.curve.push(pass.at, Extremes::of(sample, after_gap));
+            run.curve.push(pass.at, Extremes::new(sample, after_gap));
             run.memory.add(pass.at, used);
             *last_known = pass.at;
         }
@@ -354,7 +354,7 @@ impl HostFold {
         }
         if let Some(latest) = model.latest() {
             let pass = self.pass(latest, &[]);
-            self.findings.look(model, &pass);
+            self.findings.add_pass(model, &pass);
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), lines).unwrap();
-        let run = fold(&RunRange::whole(file.path())).unwrap();
+        let run = fold(&RunRange::whole_recording(file.path())).unwrap();
         let process = run.hosts[0].processes.values().next().unwrap();
         let amounts = [process.memory.lowest, process.memory.peak]
             .map(|amount| amount.map(|(_, bytes)| bytes));

@@ -57,7 +57,7 @@ pub(crate) fn read(
         number += 1;
         match parse_line(line) {
             Ok(Some(parsed)) => {
-                let tag = HostTag::of(line);
+                let tag = HostTag::parse(line);
                 let key = tag.as_ref().map(|tag| tag.host_key);
                 let place = hosts
                     .iter()

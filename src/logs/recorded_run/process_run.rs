@@ -83,8 +83,7 @@ impl ProcessRun {
         }
     }
 
-    /// Adds the readings of a pass. A longer time than `patience` in milliseconds without a sample
-    /// is a gap.
+    /// Adds the readings of a pass.
     pub(super) fn add(
         &mut self,
         model: &HostModel,
@@ -92,9 +91,6 @@ impl ProcessRun {
         total: &ProcessTotal,
         pass: &Pass<'_>,
     ) {
-        let Pass {
-            at, now, patience, ..
-        } = *pass;
         if process
             .facts
             .argv
@@ -111,8 +107,37 @@ impl ProcessRun {
             }
         }
         self.is_there = true;
+        self.add_memory(model, process, total, pass);
+        self.sm.add(pass.at, total.sm.ok().map(Percent::value));
+        if let Some(allocator) = process
+            .allocator
+            .as_ref()
+            .filter(|stats| !stats.devices.is_empty())
+        {
+            self.ooms = allocator
+                .devices
+                .iter()
+                .map(|device| device.ooms.ok())
+                .sum::<Option<u64>>()
+                .or(self.ooms);
+        }
+        self.add_report(process, pass);
+    }
+
+    /// Adds the memory of a pass, if all of it is known. A longer time than `patience` without a
+    /// sample is a gap.
+    fn add_memory(
+        &mut self,
+        model: &HostModel,
+        process: &Process,
+        total: &ProcessTotal,
+        pass: &Pass<'_>,
+    ) {
+        let Pass {
+            at, now, patience, ..
+        } = *pass;
         // An incomplete sum would look like a drop, or like a peak.
-        if let Some(memory) = total.memory.ok().filter(|memory| !memory.lower_bound) {
+        if let Some(memory) = total.memory.ok().filter(|memory| !memory.is_lower_bound) {
             let kib = in_kib(memory.bytes.0);
             let (parts, tensors) = MemoryLayer::amounts(model, process, kib, now);
             let since = at.saturating_sub(self.ended);
@@ -126,7 +151,7 @@ impl ProcessRun {
             let inner_kib = tensors.unwrap_or(kib);
             self.curve.push(
                 at,
-                Extremes::of(
+                Extremes::new(
                     AmountSample {
                         at,
                         kib,
@@ -138,19 +163,10 @@ impl ProcessRun {
             );
             self.ended = at;
         }
-        self.sm.add(at, total.sm.ok().map(Percent::value));
-        if let Some(allocator) = process
-            .allocator
-            .as_ref()
-            .filter(|stats| !stats.devices.is_empty())
-        {
-            self.ooms = allocator
-                .devices
-                .iter()
-                .map(|device| device.ooms.ok())
-                .sum::<Option<u64>>()
-                .or(self.ooms);
-        }
+    }
+
+    /// Takes the report of the probe if it is new.
+    fn add_report(&mut self, process: &Process, pass: &Pass<'_>) {
         if let Some(reading) = process.probe.as_ref()
             && let Some(report) = &reading.report
             && self

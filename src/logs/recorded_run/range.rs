@@ -35,7 +35,7 @@ const DAY_MS: u64 = 86_400_000;
 
 impl RunRange {
     /// Returns a whole recording.
-    pub(crate) fn whole(path: &Path) -> Self {
+    pub(crate) fn whole_recording(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             from: None,
@@ -50,7 +50,7 @@ impl RunRange {
 
     /// Parses `FILE` or `FILE@FROM..TO`. A file whose name contains the sign is meant as it is.
     pub(crate) fn parse(text: &str) -> Self {
-        let whole = Self::whole(Path::new(text));
+        let whole = Self::whole_recording(Path::new(text));
         let Some((path, range)) = text
             .rsplit_once('@')
             .filter(|_| fs::symlink_metadata(text).is_err())

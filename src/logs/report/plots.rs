@@ -38,7 +38,7 @@ pub(super) struct PlotResolution {
 
 impl PlotResolution {
     /// Returns the resolution of a page with this many GPUs and processes.
-    pub(super) fn of(gpus: usize, processes: usize) -> Self {
+    pub(super) fn for_page(gpus: usize, processes: usize) -> Self {
         // A GPU has up to ten layers, and rows below; it gets twice the buckets of a process, with
         // four layers.
         let parts = gpus * 12 * 2 + processes * 5;
@@ -60,7 +60,43 @@ pub(super) fn of_gpu(
 ) -> Option<Plot> {
     let curve = gpu.curve.reduced(resolution.gpu);
     (!curve.is_empty()).then_some(())?;
-    let shown = largest_parts(&curve);
+    let (layers, points) = layers_of_gpu(host, &curve);
+    let leak = host
+        .leaks
+        .iter()
+        .find(|leak| concerns_gpu(host, &leak.subject, gpu) && leak.is_current);
+    let last = curve.iter().next_back().and_then(|(_, bucket)| {
+        bucket
+            .in_order()
+            .last()
+            .map(|sample| (sample.at, sample.kib))
+    });
+    let forecast = leak
+        .zip(last)
+        .and_then(|(leak, last)| forecast(leak, last, gpu.capacity));
+    let peak = words::peak(&gpu.memory, gpu.capacity, host);
+    Some(Plot {
+        id,
+        title: format!("Memory of GPU {}", gpu.label),
+        description: format!("Memory in use over time, stacked by process. {peak}"),
+        span: span(host, forecast.as_ref()),
+        utc_offset: words::utc_offset(host),
+        layers,
+        points,
+        capacity: gpu.capacity,
+        forecast,
+        events: events(host, |subject| concerns_gpu(host, subject, gpu)),
+        rows: load_rows(gpu, resolution.gpu),
+    })
+}
+
+/// Returns the layers of a GPU's plot: its largest processes, the others, and the memory that no
+/// process is listed for.
+fn layers_of_gpu(
+    host: &HostRun,
+    curve: &Decimated<Extremes<Vec<(ProcessKey, u32)>>>,
+) -> (Vec<PlotLayer>, Vec<PlotPoint>) {
+    let shown = largest_parts(curve);
     let mut layers: Vec<PlotLayer> = shown
         .iter()
         .zip(COLOURS)
@@ -86,7 +122,7 @@ pub(super) fn of_gpu(
         amounts.extend([others, kib.saturating_sub(all)]);
         amounts
     };
-    let mut points = points(&curve, amounts);
+    let mut points = points(curve, amounts);
     let others = [
         ("other processes", "others"),
         ("of no listed process", "unlisted"),
@@ -96,24 +132,14 @@ pub(super) fn of_gpu(
         class,
     }));
     drop_empty_layers(&mut layers, &mut points);
-    let leak = host
-        .leaks
-        .iter()
-        .find(|leak| concerns_gpu(host, &leak.subject, gpu) && leak.is_current);
-    let last = curve.iter().next_back().and_then(|(_, bucket)| {
-        bucket
-            .in_order()
-            .last()
-            .map(|sample| (sample.at, sample.kib))
-    });
-    let forecast = leak
-        .zip(last)
-        .and_then(|(leak, last)| forecast(leak, last, gpu.capacity));
-    let peak = words::peak(&gpu.memory, gpu.capacity, host);
-    let row =
-        |name, top: f64, unit: &str, range: &LoadRange| row(name, top, unit, range, resolution.gpu);
+    (layers, points)
+}
+
+/// Returns the rows below a GPU's plot.
+fn load_rows(gpu: &GpuRun, buckets: usize) -> Vec<PlotRow> {
+    let row = |name, top: f64, unit: &str, range: &LoadRange| row(name, top, unit, range, buckets);
     let highest = |range: &LoadRange| range.all.map_or(0.0, |all| f64::from(all.high));
-    let rows = [
+    [
         row("util", 100.0, " %", &gpu.sm),
         row(
             "power",
@@ -129,20 +155,10 @@ pub(super) fn of_gpu(
             " °C",
             &gpu.temperature,
         ),
-    ];
-    Some(Plot {
-        id,
-        title: format!("Memory of GPU {}", gpu.label),
-        description: format!("Memory in use over time, stacked by process. {peak}"),
-        span: span(host, forecast.as_ref()),
-        utc_offset: words::utc_offset(host),
-        layers,
-        points,
-        capacity: gpu.capacity,
-        forecast,
-        events: events(host, |subject| concerns_gpu(host, subject, gpu)),
-        rows: rows.into_iter().flatten().collect(),
-    })
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Returns the plot of a process; `None` if its memory was never read.

@@ -147,15 +147,15 @@ fn left_over_words(count: usize, held: Total) -> String {
     let held = match held {
         Total {
             bytes: Bytes(0),
-            lower_bound: true,
+            is_lower_bound: true,
         } => "memory".to_owned(),
         Total {
             bytes,
-            lower_bound: true,
+            is_lower_bound: true,
         } => format!("at least {bytes}"),
         Total {
             bytes,
-            lower_bound: false,
+            is_lower_bound: false,
         } => bytes.to_string(),
     };
     format!("{count} left-over {noun} {verb} {held}")
@@ -299,7 +299,7 @@ mod tests {
                 count,
                 Total {
                     bytes: Bytes::from_gib(gib),
-                    lower_bound,
+                    is_lower_bound: lower_bound,
                 },
             )
         };

@@ -176,7 +176,7 @@ pub(super) fn leaks(host: &HostRun) -> PageTable {
             format!(
                 "{} (in {})",
                 words::date_and_time(host, at),
-                words::ahead(forecast.likely)
+                words::duration_of(forecast.likely)
             )
         });
         let over = || {
@@ -292,7 +292,7 @@ pub(super) fn comparison(comparison: &RunComparison) -> PageTable {
         .iter()
         .chain(&comparison.gpus)
         .flat_map(|subject| {
-            subject.told().enumerate().map(|(row, metric)| {
+            subject.shown_metrics().enumerate().map(|(row, metric)| {
                 let [a, b] = [metric.a, metric.b].map(|value| number(metric.metric.format(value)));
                 let name = if row == 0 {
                     subject.name.clone()

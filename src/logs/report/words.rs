@@ -64,7 +64,7 @@ pub(super) fn duration(milliseconds: u64) -> String {
 }
 
 /// Returns the time after a moment, as in `2 h 10 min`.
-pub(super) fn ahead(span: Duration) -> String {
+pub(super) fn duration_of(span: Duration) -> String {
     duration(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -73,7 +73,7 @@ pub(super) fn held(total: Total) -> String {
     if total
         == (Total {
             bytes: Bytes(0),
-            lower_bound: true,
+            is_lower_bound: true,
         })
     {
         "-".to_owned()

@@ -87,8 +87,9 @@ fn life() -> Vec<Snapshot> {
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes(random >> 34));
             let allocated = Bytes((pass << 24) + (random >> 40));
-            process.allocator =
-                Some(example::peek(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into());
+            process.allocator = Some(
+                example::allocator_stats(Some(host.gpus[0].uuid.clone()), gib(5), allocated).into(),
+            );
         }
         lines.push(host.clone());
     }
@@ -97,11 +98,11 @@ fn life() -> Vec<Snapshot> {
 
 /// Checks everything that the screens show.
 #[track_caller]
-fn assert_same(one: &HostModel, other: &HostModel, at: usize) {
-    assert_eq!(one.verdicts(), other.verdicts(), "{at}");
-    assert_eq!(one.suspects(), other.suspects(), "{at}");
-    assert_eq!(one.leaking(), other.leaking(), "{at}");
-    assert!(one.news().eq(other.news()), "{at}");
+fn assert_same(one: &HostModel, other: &HostModel, line: usize) {
+    assert_eq!(one.verdicts(), other.verdicts(), "{line}");
+    assert_eq!(one.suspects(), other.suspects(), "{line}");
+    assert_eq!(one.leaking(), other.leaking(), "{line}");
+    assert!(one.news().eq(other.news()), "{line}");
     let latest = one.latest().unwrap();
     let gpus = latest
         .gpus
@@ -116,7 +117,7 @@ fn assert_same(one: &HostModel, other: &HostModel, at: usize) {
             one.history()
                 .events(&subject)
                 .eq(other.history().events(&subject)),
-            "{at}"
+            "{line}"
         );
         let shown = |model: &HostModel| {
             let windows = [10, 60, 600, 900, 3600, 21_600, 604_800].map(|seconds| {
@@ -131,9 +132,9 @@ fn assert_same(one: &HostModel, other: &HostModel, at: usize) {
             });
             (windows, format!("{:?}", model.growth(&subject)))
         };
-        assert_eq!(shown(one), shown(other), "{at}: {subject:?}");
+        assert_eq!(shown(one), shown(other), "{line}: {subject:?}");
     }
-    assert_eq!(one.checkpoint(), other.checkpoint(), "{at}");
+    assert_eq!(one.checkpoint(), other.checkpoint(), "{line}");
 }
 
 #[test]
@@ -141,15 +142,15 @@ fn a_model_goes_on_from_a_checkpoint_as_if_it_had_seen_every_line() {
     let lines = life();
     let mut whole = HostModel::default();
     let mut later: Vec<HostModel> = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
+    for (place, line) in lines.iter().enumerate() {
         whole.replace(line.clone());
         for model in &mut later {
-            let change = Change::between(&lines[at - 1], line).unwrap();
+            let change = Change::between(&lines[place - 1], line).unwrap();
             model.change(change).unwrap();
         }
-        if at % 10 == 0 || [59, 61, 119, 121, 149, 151, 249, 251].contains(&at) {
+        if place % 10 == 0 || [59, 61, 119, 121, 149, 151, 249, 251].contains(&place) {
             for model in &later {
-                assert_same(&whole, model, at);
+                assert_same(&whole, model, place);
             }
             later.push(restored(line, &whole));
         }

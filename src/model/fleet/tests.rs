@@ -175,7 +175,7 @@ fn a_host_that_restarts_loses_only_its_own_history() {
 #[test]
 fn a_silent_host_is_overdue_and_the_other_is_not() {
     let mut fleet = twins();
-    fleet.pass(ViewerTime::new(Duration::from_mins(1)));
+    fleet.advance(ViewerTime::new(Duration::from_mins(1)));
     fleet.apply(B, full(65_000, "first")).unwrap();
     let silence = |host| fleet.host(host).unwrap().silence();
     assert_eq!(
@@ -285,15 +285,15 @@ proptest! {
         let mut together = Fleet::of([A, B]);
         let mut alone = [A, B].map(|host| Fleet::of([host]));
         for (is_second, [change, delivery, choice]) in passes {
-            let (at, host) = if is_second { (1, B) } else { (0, A) };
-            if let Some(line) = agents[at].pass(change, delivery, choice) {
-                prop_assert_eq!(together.apply(host, line.clone()), alone[at].apply(host, line));
+            let (place, host) = if is_second { (1, B) } else { (0, A) };
+            if let Some(line) = agents[place].pass(change, delivery, choice) {
+                prop_assert_eq!(together.apply(host, line.clone()), alone[place].apply(host, line));
             }
             if choice == 0 {
                 let second = ViewerTime::new(Duration::from_secs(1));
-                together.pass(second);
+                together.advance(second);
                 for fleet in &mut alone {
-                    fleet.pass(second);
+                    fleet.advance(second);
                 }
             }
         }

@@ -34,7 +34,7 @@ pub(super) struct Pace {
 impl Pace {
     /// The pace at the end of a growth. A change between the halves counts as far as it is larger
     /// than scatter; growth that slows down goes on at the rate of its second half.
-    pub(super) fn of(watched: &WatchedGrowth, levels: &BucketLevels) -> Self {
+    pub(super) fn measure(watched: &WatchedGrowth, levels: &BucketLevels) -> Self {
         let growth = &watched.longest;
         let [first, second] = growth.rates;
         let change = second - first;
@@ -93,7 +93,7 @@ pub(super) fn forecast(
     levels: &BucketLevels,
     limit: f64,
 ) -> Option<Forecast> {
-    let pace = Pace::of(watched, levels);
+    let pace = Pace::measure(watched, levels);
     let now = levels.now();
     let held = watched.floor_now(levels);
     let [usual, most] = peaks(levels).map(|peak| (limit - peak.max(held)).max(0.0));

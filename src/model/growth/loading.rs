@@ -62,7 +62,7 @@ impl LoadingSigns {
             return false;
         };
         let [read, gained] =
-            [0, 1].map(|at: usize| self.latest[at].saturating_sub(began[at]).0 as f64);
+            [0, 1].map(|place: usize| self.latest[place].saturating_sub(began[place]).0 as f64);
         gained > 0.0 && READ_FOR_GAINED.contains(&(read / gained))
     }
 }

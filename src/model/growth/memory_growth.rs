@@ -30,7 +30,7 @@ impl LeakDetectors {
         }
         let series =
             history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
-        Some(MemoryGrowth::of(chosen, series, now))
+        Some(MemoryGrowth::with_parts(chosen, series, now))
     }
 }
 
@@ -111,7 +111,7 @@ impl PartedDetector {
             .tensors
             .is_some()
             .then_some((&self.memory, &self.allocator));
-        MemoryGrowth::of(self.detector(), series, self.now)
+        MemoryGrowth::with_parts(self.detector(), series, self.now)
     }
 }
 
@@ -129,7 +129,7 @@ pub struct MemoryGrowth<'a> {
 
 impl<'a> MemoryGrowth<'a> {
     /// The growth of a series without parts.
-    pub fn whole(detector: &'a LeakDetector) -> Self {
+    pub fn without_parts(detector: &'a LeakDetector) -> Self {
         Self {
             detector,
             part: None,
@@ -138,14 +138,14 @@ impl<'a> MemoryGrowth<'a> {
     }
 
     /// The growth of a series with parts; with `is_part`, the detector is that of tensor memory.
-    fn of(
+    fn with_parts(
         (detector, is_part): (&'a LeakDetector, bool),
         series: Option<(&MemoryHistory, &AllocatorHistory)>,
         now: Moment,
     ) -> Self {
         let mut growth = Self {
             part: is_part.then_some(MemoryPart::Allocated),
-            ..Self::whole(detector)
+            ..Self::without_parts(detector)
         };
         if let Some(((memory, allocator), evidence)) = series.zip(detector.evidence()) {
             growth.part = growth

@@ -317,9 +317,9 @@ impl Gains {
     fn longest(lows: &[f64]) -> ([f64; LENGTH / 2], Self) {
         let mut floor = [0.0; LENGTH / 2];
         let mut lowest = f64::INFINITY;
-        for (at, low) in lows.iter().enumerate().rev() {
+        for (part, low) in lows.iter().enumerate().rev() {
             lowest = lowest.min(*low);
-            floor[at] = lowest;
+            floor[part] = lowest;
         }
         let heights = &floor[..lows.len()];
         // In most series, the floor did not rise in each of the last parts.
@@ -344,12 +344,12 @@ impl Gains {
         let mut gains = [0.0; LENGTH / 2];
         let count = heights.len() - 1;
         let (mut largest, mut second) = (0, 0.0);
-        for (at, pair) in heights.windows(2).enumerate() {
-            gains[at] = pair[1] - pair[0];
-            if at > 0 {
-                second = f64::max(second, gains[at].min(gains[largest]));
-                largest = if gains[at] > gains[largest] {
-                    at
+        for (part, pair) in heights.windows(2).enumerate() {
+            gains[part] = pair[1] - pair[0];
+            if part > 0 {
+                second = f64::max(second, gains[part].min(gains[largest]));
+                largest = if gains[part] > gains[largest] {
+                    part
                 } else {
                     largest
                 };
@@ -377,12 +377,12 @@ fn deviation_from_line(gains: &[f64]) -> f64 {
     let count = gains.len() as f64;
     let (middle, mean) = ((count - 1.0) / 2.0, gains.iter().sum::<f64>() / count);
     let (mut up, mut along) = (0.0, 0.0);
-    for (at, gain) in gains.iter().enumerate() {
-        up += (at as f64 - middle) * (gain - mean);
-        along += (at as f64 - middle).powi(2);
+    for (part, gain) in gains.iter().enumerate() {
+        up += (part as f64 - middle) * (gain - mean);
+        along += (part as f64 - middle).powi(2);
     }
     let rest =
-        |(at, gain): (usize, &f64)| (gain - mean - up / along * (at as f64 - middle)).powi(2);
+        |(part, gain): (usize, &f64)| (gain - mean - up / along * (part as f64 - middle)).powi(2);
     (gains.iter().enumerate().map(rest).sum::<f64>() / (count - 2.0)).sqrt()
 }
 

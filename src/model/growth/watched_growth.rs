@@ -324,8 +324,8 @@ fn longest_stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
     let points = levels.reaching(from);
     let known = points.as_slice();
     let mut floor = known[known.partition_point(|point| point.at < from)..].to_vec();
-    for at in (1..floor.len()).rev() {
-        floor[at - 1].low = floor[at - 1].low.min(floor[at].low);
+    for place in (1..floor.len()).rev() {
+        floor[place - 1].low = floor[place - 1].low.min(floor[place].low);
     }
     let Some(last) = floor.last().map(|point| point.low) else {
         return 0.0;
@@ -333,8 +333,8 @@ fn longest_stall(levels: &BucketLevels, rate: f64, from: f64) -> f64 {
     // A stall that has not ended was not survived.
     floor.truncate(floor.partition_point(|point| point.low < last) + 1);
     let mut longest = 0.0_f64;
-    for (at, begin) in floor.iter().enumerate() {
-        for end in &floor[at + 1..] {
+    for (place, begin) in floor.iter().enumerate() {
+        for end in &floor[place + 1..] {
             let span = end.at - begin.at;
             if span > longest && end.low - begin.low < LIMITS.watch.least_pace * rate * span {
                 longest = span;

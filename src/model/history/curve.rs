@@ -136,7 +136,7 @@ struct CoarseTracks {
 
 impl CoarseTracks {
     /// Fills the coarse tracks from the track of seconds.
-    fn of(seconds: &Track) -> Box<Self> {
+    fn from_seconds(seconds: &Track) -> Box<Self> {
         let mut long = Box::<Self>::default();
         let (first, slots) = seconds.slots(0, u32::MAX);
         let mut is_after_silence = false;
@@ -240,7 +240,7 @@ impl Curve {
             && self.long.is_none()
             && self.first.is_some_and(|first| at.0 - first >= YOUNG)
         {
-            self.long = Some(CoarseTracks::of(&self.seconds));
+            self.long = Some(CoarseTracks::from_seconds(&self.seconds));
         }
         self.first.get_or_insert(at.0);
         self.last = at.0;
@@ -353,9 +353,9 @@ impl Curve {
             .rposition(|(resolution, ..)| resolution.width <= window.part)
             .unwrap_or(0);
         let mut begin = window.start();
-        for (at, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
+        for (place, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
             // Each resolution ends where the next finer one begins.
-            let finer = resolutions[finest..at].last();
+            let finer = resolutions[finest..place].last();
             let finer_begin = finer.and_then(|(resolution, track, _)| {
                 Some(Moment(u64::from(track.first()?) * resolution.width))
             });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::units::Watts;
-use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::example::{allocator_stats, host};
 
 fn id(pid: u32) -> ProcessId {
     ProcessId {
@@ -75,11 +75,11 @@ fn a_process_on_two_gpus_has_a_curve_for_each_and_one_for_both() {
     let process = history.process(id(100)).unwrap();
     let latest = |series: Option<&MemoryHistory>| series.and_then(MemoryHistory::latest);
     assert_eq!(
-        latest(process.on(&both.gpus[0].uuid)),
+        latest(process.on_gpu(&both.gpus[0].uuid)),
         Some(Bytes::from_gib(3))
     );
     assert_eq!(
-        latest(process.on(&both.gpus[1].uuid)),
+        latest(process.on_gpu(&both.gpus[1].uuid)),
         Some(Bytes::from_gib(2))
     );
     assert_eq!(latest(process.memory()), Some(Bytes::from_gib(5)));
@@ -152,12 +152,12 @@ fn load_temperature_and_power_are_kept_too() {
 #[test]
 fn a_thousand_young_processes_take_almost_no_memory() {
     let mut history = History::default();
-    let crowd = (0..1000).fold(host(4), |host, at| {
+    let crowd = (0..1000).fold(host(4), |host, number| {
         host.with(
-            1000 + at,
+            1000 + number,
             "python train.py",
-            at as usize % 4,
-            Bytes::from_mib(u64::from(at)),
+            number as usize % 4,
+            Bytes::from_mib(u64::from(number)),
         )
     });
     watch(&mut history, crowd, 10, |_, host| host);
@@ -169,11 +169,11 @@ fn a_thousand_young_processes_take_almost_no_memory() {
 #[test]
 fn a_full_history_takes_less_than_six_mebibytes() {
     let mut history = History::default();
-    let mut host = (0..64).fold(host(8), |host, at| {
+    let mut host = (0..64).fold(host(8), |host, number| {
         host.with(
-            1000 + at,
+            1000 + number,
             "python train.py",
-            at as usize % 8,
+            number as usize % 8,
             Bytes::from_gib(1),
         )
     });
@@ -209,7 +209,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
             let amounts = (next() >> 1, next() >> 1);
             let [allocated, reserved] =
                 [amounts.0, amounts.0 + amounts.1].map(|kib| Bytes::from_kib(kib.into()));
-            process.allocator = Some(peek(None, reserved, allocated).into());
+            process.allocator = Some(allocator_stats(None, reserved, allocated).into());
         }
         // Some processes are replaced in the last pass.
         if pass % 20 == 0 && step == 1 {

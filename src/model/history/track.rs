@@ -78,11 +78,11 @@ impl Block {
         }
     }
 
-    fn slot(&self, at: usize) -> u32 {
+    fn slot(&self, place: usize) -> u32 {
         match self {
             Self::Same { slot, .. } => *slot,
-            Self::Wide(slots) => slots[at],
-            Self::Narrow { base, shift, steps } => widen(*base, *shift, steps[at]),
+            Self::Wide(slots) => slots[place],
+            Self::Narrow { base, shift, steps } => widen(*base, *shift, steps[place]),
         }
     }
 
@@ -102,7 +102,7 @@ impl Block {
             Self::Same { slot, .. } => (*slot != BLANK).then_some(*slot),
             _ => (0..BLOCK)
                 .rev()
-                .map(|at| self.slot(at))
+                .map(|place| self.slot(place))
                 .find(|slot| *slot != BLANK),
         }
     }
@@ -153,18 +153,19 @@ impl OpenBlock {
         })
     }
 
-    fn slot(&self, at: usize) -> u32 {
-        at.checked_sub(self.same as usize)
-            .map_or(self.slot, |at| self.rest[at])
+    fn slot(&self, place: usize) -> u32 {
+        place
+            .checked_sub(self.same as usize)
+            .map_or(self.slot, |place| self.rest[place])
     }
 
     /// Packs all slots, which fill a block, and starts the next block.
-    fn take(&mut self) -> Block {
+    fn take_block(&mut self) -> Block {
         if self.same == BLOCK_BUCKETS {
             let slot = std::mem::take(self).slot;
             return Block::Same { slot, blocks: 1 };
         }
-        let block = Block::pack(&std::array::from_fn(|at| self.slot(at)));
+        let block = Block::pack(&std::array::from_fn(|place| self.slot(place)));
         self.same = 0;
         self.rest.clear();
         block
@@ -261,7 +262,7 @@ impl Track {
     }
 
     fn pack(&mut self, kept: u32) {
-        let block = self.open.take();
+        let block = self.open.take_block();
         self.keep(block, kept);
     }
 
@@ -313,12 +314,14 @@ impl Track {
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
         let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
         let packed = self.packed as usize;
-        let open = (packed..end).rev().map(|at| self.open.slot(at - packed));
+        let open = (packed..end)
+            .rev()
+            .map(|place| self.open.slot(place - packed));
         let mut after = packed;
         let full = self.full.iter().rev().flat_map(|block| {
             after -= block.len();
             let within = end.saturating_sub(after).min(block.len());
-            (0..within).rev().map(|at| block.slot(at))
+            (0..within).rev().map(|place| block.slot(place))
         });
         open.chain(full).find(|slot| *slot != BLANK).or(self.before)
     }
@@ -332,13 +335,13 @@ impl Track {
         // Copies whole blocks: graphs read thousands of slots in each frame.
         let mut start = 0;
         for block in &self.full {
-            let within = |at: usize| at.saturating_sub(start).min(block.len());
+            let within = |place: usize| place.saturating_sub(start).min(block.len());
             if within(begin) < within(end) {
                 block.copy(within(begin)..within(end), &mut slots);
             }
             start += block.len();
         }
-        slots.extend((begin.max(start)..end).map(|at| self.open.slot(at - start)));
+        slots.extend((begin.max(start)..end).map(|place| self.open.slot(place - start)));
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
@@ -347,7 +350,7 @@ impl Track {
         let end = self.last().map_or(0, |last| last + 1);
         let from = end.saturating_sub(kept);
         let (first, slots) = self.slots(from, end);
-        Self::of(first, self.before(first), &slots)
+        Self::from_slots(first, self.before(first), &slots)
     }
 
     /// Returns the track with the last `kept` buckets as they are, and one value for each `width`
@@ -371,10 +374,10 @@ impl Track {
                 part.fill(value);
             }
         }
-        Self::of(first, self.before, &slots)
+        Self::from_slots(first, self.before, &slots)
     }
 
-    fn of(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
+    fn from_slots(first: u32, before: Option<u32>, slots: &[u32]) -> Self {
         let mut track = Self {
             first,
             before,

@@ -25,7 +25,7 @@ const START_GAP: u64 = 10;
 
 /// Returns the jobs, and by process index the index of its job.
 pub(super) fn partition(view: ProcessView<'_>) -> (Vec<JobKey>, Vec<usize>) {
-    let mut parts = JobPartition::of(view);
+    let mut parts = JobPartition::from_parents(view);
     parts.join_runs(view);
     parts.join_groups(view);
     parts.settle()
@@ -41,26 +41,28 @@ struct JobPartition {
 
 impl JobPartition {
     /// Applies rules 1 and 2.
-    fn of(view: ProcessView<'_>) -> Self {
+    fn from_parents(view: ProcessView<'_>) -> Self {
         let processes = &view.snapshot.processes;
         let mut keys: Vec<Option<JobKey>> = vec![None; processes.len()];
         let mut joined = vec![false; processes.len()];
         for from in 0..keys.len() {
             let ancestors = [from].into_iter().chain(view.tree.ancestors_of(from));
-            let line: Vec<usize> = ancestors.take_while(|at| keys[*at].is_none()).collect();
-            for at in line.into_iter().rev() {
-                let id = processes[at].id;
+            let line: Vec<usize> = ancestors
+                .take_while(|place| keys[*place].is_none())
+                .collect();
+            for place in line.into_iter().rev() {
+                let id = processes[place].id;
                 let parent = view
                     .tree
-                    .parent_of(at)
-                    .filter(|parent| is_one_job(view, *parent, joined[*parent], at));
-                joined[at] = parent.is_some();
+                    .parent_of(place)
+                    .filter(|parent| is_one_job(view, *parent, joined[*parent], place));
+                joined[place] = parent.is_some();
                 let is_above = |root| {
                     view.tree
-                        .ancestors_of(at)
+                        .ancestors_of(place)
                         .any(|ancestor| processes[ancestor].id == root)
                 };
-                keys[at] = Some(match view.root(at).map(|root| root.id) {
+                keys[place] = Some(match view.root(place).map(|root| root.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
                     Some(root) if view.tree.place(root).is_none() => JobKey::Ended(root),
                     // The parent of the process ended, the root of its job did not: the root may be
@@ -105,13 +107,13 @@ impl JobPartition {
     /// Applies rule 3: ranks of one `torchrun` run.
     fn join_runs(&mut self, view: ProcessView<'_>) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
-        for (at, process) in view.snapshot.processes.iter().enumerate() {
+        for (place, process) in view.snapshot.processes.iter().enumerate() {
             // A rank that is its own root has no agent.
-            let is_rank = self.find(&self.keys[at]) == JobKey::Root(process.id);
+            let is_rank = self.find(&self.keys[place]) == JobKey::Root(process.id);
             if let (true, Ok(run), Ok(uid)) =
                 (is_rank, &process.facts.elastic_run, process.facts.uid)
             {
-                runs.entry((uid, run)).or_default().push(at);
+                runs.entry((uid, run)).or_default().push(place);
             }
         }
         let mut runs: Vec<_> = runs.into_iter().collect();
@@ -124,19 +126,19 @@ impl JobPartition {
     /// Joins ranks of one run by program and start time: the name of a run is typed by a user, or
     /// `none`, and not unique.
     fn join_ranks(&mut self, view: ProcessView<'_>, mut ranks: Vec<usize>, uid: u32, name: &Text) {
-        let start = |at: usize| view.process(at).id.start_ticks;
-        let program = |at: usize| view.record(at).known.program();
+        let start = |place: usize| view.process(place).id.start_ticks;
+        let program = |place: usize| view.record(place).known.program();
         let gap = START_GAP.saturating_mul(view.snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| {
             start(a)
                 .zip(start(b))
                 .is_some_and(|(a, b)| b.saturating_sub(a) <= gap)
         };
-        ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
+        ranks.sort_by_cached_key(|place| (program(*place), start(*place)));
         for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
             let name = format!("{name} {}", view.process(run[0]).id.pid);
-            for at in run {
-                let key = self.keys[*at].clone();
+            for place in run {
+                let key = self.keys[*place].clone();
                 self.join(&key, &JobKey::Run(uid, name.as_str().into()));
             }
         }
@@ -145,34 +147,35 @@ impl JobPartition {
     /// Applies rule 4: processes left behind in one process group.
     fn join_groups(&mut self, view: ProcessView<'_>) {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
-        for (at, process) in view.snapshot.processes.iter().enumerate() {
+        for (place, process) in view.snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group)) = (facts.uid, facts.group) else {
                 continue;
             };
-            let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            if orphan::left(view, at).is_none() || !is_root || group <= 1 || view.is_alive(group) {
+            let is_root = self.find(&self.keys[place]) == JobKey::Root(process.id);
+            if orphan::left(view, place).is_none() || !is_root || group <= 1 || view.is_alive(group)
+            {
                 continue;
             }
-            let arguments = match view.role(at) {
+            let arguments = match view.role(place) {
                 ProcessRole::Worker | ProcessRole::Helper => "".into(),
                 // A trainer is a job of its own.
                 ProcessRole::Python if facts.trainer_threads != Ok(true) => {
-                    view.record(at).known.command().into()
+                    view.record(place).known.command().into()
                 }
                 _ => continue,
             };
             left.entry(JobKey::Group(uid, group, arguments))
                 .or_default()
-                .push(at);
+                .push(place);
         }
         for (key, members) in left {
             let is_worker =
                 matches!(&key, JobKey::Group(_, _, arguments) if arguments.as_str().is_empty());
             // A single process that serves no other one remains its own root.
             if is_worker || members.len() > 1 {
-                for at in members {
-                    self.join(&JobKey::Root(view.process(at).id), &key);
+                for place in members {
+                    self.join(&JobKey::Root(view.process(place).id), &key);
                 }
             }
         }

@@ -165,7 +165,7 @@ fn memory_that_ran_out_is_news_with_the_number_of_times() {
     let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
     for ooms in [1, 1, 3] {
         host = host.later(1);
-        let mut stats = example::peek(None, Bytes::from_gib(6), Bytes::from_gib(4));
+        let mut stats = example::allocator_stats(None, Bytes::from_gib(6), Bytes::from_gib(4));
         stats.devices[0].ooms = Ok(ooms);
         host.processes[0].allocator = Some(Box::new(stats));
         model.replace(host.clone());
@@ -271,7 +271,7 @@ fn an_orphan_that_was_only_possible_before_is_one_line() {
             }),
             listed: Some(Ok(Total {
                 bytes: Bytes::from_gib(4),
-                lower_bound: false,
+                is_lower_bound: false,
             })),
             open: Vec::new(),
             kept: Vec::new(),

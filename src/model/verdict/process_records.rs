@@ -222,7 +222,7 @@ impl ProcessRecords {
         let mut held = process_totals.iter().peekable();
         self.any_argv_cleared = false;
         for (record, process) in self.records.iter_mut().zip(&snapshot.processes) {
-            self.any_argv_cleared |= record.name(process);
+            self.any_argv_cleared |= record.update_name(process);
             let process_total = held.next_if(|total| total.process == process.id);
             // A PID that NVML reported for another namespace does not matter when it ends.
             record.gpu_process =
@@ -405,7 +405,7 @@ impl ProcessRecord {
 
     /// Updates the name and arguments. An ended process no longer has arguments: then keeps the old
     /// ones and returns true.
-    fn name(&mut self, process: &Process) -> bool {
+    fn update_name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
         let is_same = self
             .known

@@ -332,7 +332,7 @@ impl VerdictStory {
         assert_eq!(jobs.list, fresh_jobs.list);
     }
 
-    fn of(&self, pid: u32) -> &Verdict {
+    fn verdict(&self, pid: u32) -> &Verdict {
         self.model
             .verdicts()
             .iter()
@@ -372,12 +372,12 @@ impl VerdictStory {
                 });
                 said.collect::<Vec<_>>().join("; ")
             }
-            ["job", pid] => job(self.model.job(self.of(number(pid)).process).unwrap()),
-            ["word", pid] => self.of(number(pid)).word().to_owned(),
+            ["job", pid] => job(self.model.job(self.verdict(number(pid)).process).unwrap()),
+            ["word", pid] => self.verdict(number(pid)).word().to_owned(),
             [pid] => format!(
                 "{}: {}",
-                self.of(number(pid)).word(),
-                self.of(number(pid)).sentence()
+                self.verdict(number(pid)).word(),
+                self.verdict(number(pid)).sentence()
             ),
             _ => panic!("what is {question}?"),
         }
@@ -622,7 +622,7 @@ fn a_forest_keeps_the_given_order() {
         story.line(line);
     }
     story.pass(1);
-    let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
+    let ids = [103, 102, 50, 100].map(|pid| story.verdict(pid).process);
     let tree = story.model.process_tree().forest(&ids);
     assert_eq!(
         tree.iter()

@@ -9,7 +9,7 @@ use super::{KnownProcess, OrphanEvidence, OrphanSign, RetainedMemory, Verdict, V
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::{Severity, Total};
-use crate::protocol::snapshot::Missing;
+use crate::protocol::snapshot::{Missing, ProcessId};
 
 /// The noun for a process that was not watched long enough to judge it.
 const UNDECIDED: &str = "undecided process";
@@ -49,12 +49,12 @@ impl Verdict {
         let kept = pools.iter().map(|pool| {
             Ok(Total {
                 bytes: pool.memory,
-                lower_bound: false,
+                is_lower_bound: false,
             })
         });
         Total::sum(listed.chain(kept)).unwrap_or(Total {
             bytes: Bytes(0),
-            lower_bound: true,
+            is_lower_bound: true,
         })
     }
 
@@ -146,23 +146,10 @@ impl Verdict {
             VerdictKind::MaybeOrphan(orphaned) => {
                 format!("possibly orphaned: {}; {}", orphaned.why(), holds())
             }
-            VerdictKind::Zombie { parent } => {
-                let parent = parent
-                    .as_ref()
-                    .map_or_else(String::new, |parent| format!(" ({parent})"));
-                let holds = match self.listed {
-                    Some(total) if !total.is_ok_and(|total| total.bytes == Bytes(0)) => {
-                        format!("but the driver still lists {}", self.amount())
-                    }
-                    _ => "and holds nothing".to_owned(),
-                };
-                format!("has ended, {holds}; its parent{parent} has not reaped it")
-            }
+            VerdictKind::Zombie { parent } => self.zombie_sentence(parent.as_deref()),
             VerdictKind::Dying { threads } => {
-                let (threads, run) = (
-                    many(*threads, "other thread"),
-                    if *threads == 1 { "runs" } else { "run" },
-                );
+                let run = if *threads == 1 { "runs" } else { "run" };
+                let threads = many(*threads, "other thread");
                 format!(
                     "its main thread has ended, {threads} still {run}; {}",
                     holds()
@@ -205,23 +192,7 @@ impl Verdict {
             }
             VerdictKind::Foreign { hidden: true } => format!("hidden from this user; {}", holds()),
             VerdictKind::Unreadable => format!("its state could not be read; {}", holds()),
-            VerdictKind::Ghost { was, keepers } => {
-                let process = was.as_ref().map_or_else(
-                    || "no process has this PID".to_owned(),
-                    |process| format!("{} has ended", process.command()),
-                );
-                let keepers = match keepers.as_slice() {
-                    [] => "no visible process keeps it".to_owned(),
-                    [one] => format!("{} keeps it", one.pid),
-                    [first, rest @ ..] => {
-                        format!("{} and {} keep it", first.pid, many(rest.len(), "other"))
-                    }
-                };
-                format!(
-                    "{process}, but the driver still lists {}; {keepers}",
-                    self.amount()
-                )
-            }
+            VerdictKind::Ghost { was, keepers } => self.ghost_sentence(was.as_deref(), keepers),
             VerdictKind::Idle { span, notebook } => {
                 let notebook = if *notebook { "a notebook; " } else { "" };
                 format!(
@@ -238,6 +209,35 @@ impl Verdict {
             VerdictKind::Active { trainer: false } => format!("no problem found; {}", holds()),
             VerdictKind::TooSoon => "not watched long enough to say".to_owned(),
         }
+    }
+
+    fn zombie_sentence(&self, parent: Option<&KnownProcess>) -> String {
+        let parent = parent.map_or_else(String::new, |parent| format!(" ({parent})"));
+        let holds = match self.listed {
+            Some(total) if !total.is_ok_and(|total| total.bytes == Bytes(0)) => {
+                format!("but the driver still lists {}", self.amount())
+            }
+            _ => "and holds nothing".to_owned(),
+        };
+        format!("has ended, {holds}; its parent{parent} has not reaped it")
+    }
+
+    fn ghost_sentence(&self, was: Option<&KnownProcess>, keepers: &[ProcessId]) -> String {
+        let process = was.map_or_else(
+            || "no process has this PID".to_owned(),
+            |process| format!("{} has ended", process.command()),
+        );
+        let keepers = match keepers {
+            [] => "no visible process keeps it".to_owned(),
+            [one] => format!("{} keeps it", one.pid),
+            [first, rest @ ..] => {
+                format!("{} and {} keep it", first.pid, many(rest.len(), "other"))
+            }
+        };
+        format!(
+            "{process}, but the driver still lists {}; {keepers}",
+            self.amount()
+        )
     }
 
     /// Returns the line of the news, in which the figure comes before the reason: `orphan 4711

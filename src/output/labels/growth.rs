@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::short;
+use super::short_amount;
 use crate::model::{Forecast, Growing, HostModel, Rate};
 
 /// A rate in at most eleven columns: `+2.3G/min`, `+640M/h`.
 pub(crate) fn rate(rate: Rate) -> String {
     let (amount, unit) = rate.per_unit();
-    format!("+{}/{unit}", short(amount))
+    format!("+{}/{unit}", short_amount(amount))
 }
 
 /// When memory is full: `full 13:41`, or `full in 12m` where the time of day is not known. `None`
 /// where nobody can say.
-pub(crate) fn full(model: &HostModel, growing: &Growing) -> Option<String> {
+pub(crate) fn when_full(model: &HostModel, growing: &Growing) -> Option<String> {
     let left = growing.left()?;
     Some(model.wall_clock().map_or_else(
         || format!("full in {}", rounded(left)),
@@ -30,7 +30,11 @@ pub(crate) fn full_within(model: &HostModel, growing: &Growing) -> Option<String
             .map(|left| clock.near(model.now().after(left), model.now())),
         None => [forecast.low, forecast.high].map(rounded),
     };
-    Some(format!("{} ({})", full(model, growing)?, range.join("–")))
+    Some(format!(
+        "{} ({})",
+        when_full(model, growing)?,
+        range.join("–")
+    ))
 }
 
 /// Whether the range of a forecast is narrower than the time left.

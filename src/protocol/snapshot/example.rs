@@ -75,7 +75,11 @@ fn gpu(index: u32) -> Gpu {
 }
 
 /// Returns the allocator stats of a process with one device.
-pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> AllocatorStats {
+pub(crate) fn allocator_stats(
+    gpu: Option<GpuUuid>,
+    reserved: Bytes,
+    allocated: Bytes,
+) -> AllocatorStats {
     let allocator = DeviceAllocator {
         allocated: Ok(allocated),
         active: Ok(allocated),

@@ -19,7 +19,7 @@ pub(super) struct MissingByName<'a>(Vec<(Cow<'a, str>, Missing)>);
 
 impl MissingByName<'_> {
     /// Returns why the reading of this name is missing; `None` when the map does not have it.
-    pub(super) fn of(&self, name: &str) -> Option<Missing> {
+    pub(super) fn get(&self, name: &str) -> Option<Missing> {
         self.0
             .iter()
             .rev()

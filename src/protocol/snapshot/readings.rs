@@ -97,7 +97,7 @@ macro_rules! reading_groups {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                     let wire = wire::$group::deserialize(deserializer)?;
                     // An agent of another version may not know this reading.
-                    let why = |key: &'static str| match wire.missing.of(key) {
+                    let why = |key: &'static str| match wire.missing.get(key) {
                         Some(Missing::Unsupported) if wire.not_asked.contains(key) => {
                             Missing::NotAsked
                         }

@@ -71,14 +71,14 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
         + u64::from(!is_single_segment)
         + dictionary_bytes
         + content_size_bytes;
-    let mut at = offset + header_bytes;
-    if at > length {
+    let mut block_offset = offset + header_bytes;
+    if block_offset > length {
         return Ok(FrameEnd::Torn(offset));
     }
     loop {
         let mut block = [0; 3];
-        if read_at(file, &mut block, at, length)? < block.len() {
-            return Ok(FrameEnd::Torn(at));
+        if read_at(file, &mut block, block_offset, length)? < block.len() {
+            return Ok(FrameEnd::Torn(block_offset));
         }
         let block = u64::from(u32::from_le_bytes([block[0], block[1], block[2], 0]));
         let (is_last, kind, size) = (block & 1 == 1, (block >> 1) & 0b11, block >> 3);
@@ -86,16 +86,18 @@ fn walk(file: &File, offset: u64, length: u64, mut see: impl FnMut(u64)) -> io::
             return Ok(FrameEnd::Invalid);
         }
         // A block of kind 1 is one byte, repeated.
-        let end =
-            at + 3 + if kind == 1 { 1 } else { size } + if is_last && has_checksum { 4 } else { 0 };
+        let end = block_offset
+            + 3
+            + if kind == 1 { 1 } else { size }
+            + if is_last && has_checksum { 4 } else { 0 };
         if end > length {
-            return Ok(FrameEnd::Torn(at));
+            return Ok(FrameEnd::Torn(block_offset));
         }
         if is_last {
             return Ok(FrameEnd::At(end));
         }
         see(end);
-        at = end;
+        block_offset = end;
     }
 }
 

@@ -54,30 +54,31 @@ impl Damage {
 
     fn apply(&self, bytes: &mut Vec<u8>) {
         let length = bytes.len();
-        let at = |place: u16| length * usize::from(place) / (1 << 16);
+        let offset = |place: u16| length * usize::from(place) / (1 << 16);
         match self {
             Self::FlipBit { place, bit } => {
-                if let Some(byte) = bytes.get_mut(at(*place)) {
+                if let Some(byte) = bytes.get_mut(offset(*place)) {
                     *byte ^= 1 << bit;
                 }
             }
-            Self::CutOff { place } => bytes.truncate(at(*place)),
+            Self::CutOff { place } => bytes.truncate(offset(*place)),
             Self::Remove {
                 place,
                 length: count,
             } => {
-                _ = bytes.drain(at(*place)..length.min(at(*place) + usize::from(*count)));
+                _ = bytes.drain(offset(*place)..length.min(offset(*place) + usize::from(*count)));
             }
             Self::Insert { place, bytes: new } => {
-                _ = bytes.splice(at(*place)..at(*place), new.iter().copied());
+                _ = bytes.splice(offset(*place)..offset(*place), new.iter().copied());
             }
             Self::Splice {
                 from,
                 length: count,
                 to,
             } => {
-                let copied = bytes[at(*from)..length.min(at(*from) + usize::from(*count))].to_vec();
-                bytes.splice(at(*to)..at(*to), copied);
+                let copied =
+                    bytes[offset(*from)..length.min(offset(*from) + usize::from(*count))].to_vec();
+                bytes.splice(offset(*to)..offset(*to), copied);
             }
         }
     }
@@ -163,24 +164,24 @@ fn one_flipped_bit_costs_one_frame_at_most_and_is_said() {
     let file = DamagedFile::new();
     let bytes = file.frames.concat();
     let all = file.minutes.concat();
-    for at in 0..bytes.len() * 8 {
+    for bit in 0..bytes.len() * 8 {
         // All bits of the headers, and some of the content.
         let first = file.frames.iter().scan(0, |offset, frame| {
             Some(std::mem::replace(offset, *offset + frame.len()))
         });
         let is_header = first
             .into_iter()
-            .any(|offset| (offset..offset + 10).contains(&(at / 8)));
-        if !is_header && at % 41 != 0 {
+            .any(|offset| (offset..offset + 10).contains(&(bit / 8)));
+        if !is_header && bit % 41 != 0 {
             continue;
         }
         let mut flipped = bytes.clone();
-        flipped[at / 8] ^= 1 << (at % 8);
+        flipped[bit / 8] ^= 1 << (bit % 8);
         let (text, problems) = rest_of(&mut file.reader(&flipped));
         let mut end = 0;
         let damaged = file.frames.iter().position(|frame| {
             end += frame.len();
-            at / 8 < end
+            bit / 8 < end
         });
         for (number, lines) in file
             .minutes
@@ -188,12 +189,12 @@ fn one_flipped_bit_costs_one_frame_at_most_and_is_said() {
             .enumerate()
             .filter(|(number, _)| Some(*number) != damaged)
         {
-            assert!(text.contains(lines), "bit {at}: minute {number} is lost");
+            assert!(text.contains(lines), "bit {bit}: minute {number} is lost");
         }
-        assert!(text == all || !problems.is_empty(), "bit {at} is not said");
+        assert!(text == all || !problems.is_empty(), "bit {bit} is not said");
         assert!(
             text.lines().all(|line| all.contains(line)),
-            "bit {at}: another line"
+            "bit {bit}: another line"
         );
     }
 }

@@ -19,14 +19,15 @@ pub(super) struct LineHead<'a> {
 
 impl LineHead<'_> {
     /// Returns the head of a line; `None` for a line that is no JSON object with a kind.
-    pub(super) fn of(line: &[u8]) -> Option<LineHead<'_>> {
+    pub(super) fn parse(line: &[u8]) -> Option<LineHead<'_>> {
         let is_object = line.trim_ascii_start().starts_with(b"{");
-        Self::of_beginning(line).or_else(|| is_object.then(|| serde_json::from_slice(line).ok())?)
+        Self::parse_beginning(line)
+            .or_else(|| is_object.then(|| serde_json::from_slice(line).ok())?)
     }
 
     /// Reads the fields before the first one that is an object or an array. Returns `None` when the
     /// time is not among them.
-    fn of_beginning(line: &[u8]) -> Option<LineHead<'_>> {
+    fn parse_beginning(line: &[u8]) -> Option<LineHead<'_>> {
         /// More bytes than these fields take.
         const LONGEST: usize = 256;
         let rest = line.strip_prefix(b"{")?;
@@ -55,7 +56,7 @@ mod tests {
     #[test]
     fn the_head_is_read_from_the_beginning_or_from_the_whole_line() {
         let head = |line: &'static str| {
-            LineHead::of(line.as_bytes())
+            LineHead::parse(line.as_bytes())
                 .map(|head| (head.kind.into_owned(), head.schema, head.unix_ms))
         };
         let expected = Some(("full".to_owned(), Some(1), Some(7)));

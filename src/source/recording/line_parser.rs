@@ -30,10 +30,10 @@ pub(super) struct ParsedLine {
 }
 
 impl ParsedLine {
-    fn of(raw: &[u8]) -> Self {
+    fn parse(raw: &[u8]) -> Self {
         let line = limits::parse(raw);
         let tag = if matches!(line, Ok(Some(_))) {
-            HostTag::of(raw)
+            HostTag::parse(raw)
         } else {
             None
         };
@@ -112,7 +112,7 @@ fn next(input: &mut impl BufRead, line: &mut LineBuffer) -> io::Result<ParsedInp
     if line.bytes.is_empty() && !line.has_end() {
         return Ok(ParsedInput::End { is_cut_off: false });
     }
-    let parsed = ParsedLine::of(&line.bytes);
+    let parsed = ParsedLine::parse(&line.bytes);
     // Without a line end, a line of an unknown kind may be the beginning of a longer one.
     if !line.has_end() && !matches!(parsed.line, Ok(Some(_))) {
         return Ok(ParsedInput::End { is_cut_off: true });

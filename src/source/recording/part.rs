@@ -37,7 +37,7 @@ pub(super) fn older_path(path: &Path, number: u32) -> PathBuf {
 
 /// Opens the file and its older parts, the oldest first.
 pub(super) fn open_all(path: &Path) -> io::Result<Vec<Part>> {
-    let newest = File::open(path).and_then(Part::of);
+    let newest = File::open(path).and_then(Part::inspect);
     let mut parts = Vec::new();
     let mut seen = Vec::new();
     if newest.as_ref().is_ok_and(|part| part.length.is_none()) {
@@ -57,7 +57,7 @@ pub(super) fn open_all(path: &Path) -> io::Result<Vec<Part>> {
         // A recorder may have renamed the files in between.
         if file.metadata()?.is_file() && !seen.contains(&id) {
             seen.push(id);
-            parts.push(Part::of(file)?);
+            parts.push(Part::inspect(file)?);
         }
     }
     parts.reverse();
@@ -75,7 +75,7 @@ fn file_id(file: &File) -> io::Result<(u64, u64)> {
 }
 
 impl Part {
-    pub(super) fn of(file: File) -> io::Result<Self> {
+    pub(super) fn inspect(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(rustix::io::Errno::ISDIR.into());

@@ -102,18 +102,18 @@ impl Part {
     /// Returns the offset and the time of the first full line that begins between two offsets.
     fn next_full_line(&self, offset: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
         let (mut lines, mut line) = (self.content_from(offset)?, Vec::new());
-        let mut at = offset;
+        let mut line_offset = offset;
         let mut is_first = true;
-        while at < end
+        while line_offset < end
             && let Some(length) = next_of(&mut *lines, &mut line)?
         {
-            let head = LineHead::of(&line).filter(|head| head.kind == "full" && !is_first);
+            let head = LineHead::parse(&line).filter(|head| head.kind == "full" && !is_first);
             if let Some(time) = head.and_then(|head| head.unix_ms) {
-                return Ok(Some((at, time)));
+                return Ok(Some((line_offset, time)));
             }
             // The first line may have begun before the offset.
             is_first = false;
-            at += length;
+            line_offset += length;
         }
         Ok(None)
     }
@@ -124,7 +124,7 @@ impl Part {
         let mut line = Vec::new();
         let mut lines = self.content_from(offset)?;
         while next_of(&mut *lines, &mut line)?.is_some() {
-            if let Some(time) = LineHead::of(&line).and_then(|head| head.unix_ms) {
+            if let Some(time) = LineHead::parse(&line).and_then(|head| head.unix_ms) {
                 return Ok(Some(time));
             }
         }
@@ -137,7 +137,9 @@ impl Part {
         let (mut line, mut last) = (Vec::new(), None);
         let mut lines = self.content_from(offset)?;
         while next_of(&mut *lines, &mut line)?.is_some() {
-            last = LineHead::of(&line).and_then(|head| head.unix_ms).or(last);
+            last = LineHead::parse(&line)
+                .and_then(|head| head.unix_ms)
+                .or(last);
         }
         Ok(last)
     }
@@ -150,7 +152,7 @@ impl Part {
             if next_of(&mut *lines, &mut line)?.is_none() {
                 break;
             }
-            match LineHead::of(&line) {
+            match LineHead::parse(&line) {
                 Some(head) if head.kind == "full" => {}
                 head => return Ok(head.is_some_and(|head| head.kind == "checkpoint")),
             }

@@ -214,16 +214,16 @@ impl Player {
     /// Reads or sends one line, or obeys one command. Returns whether to go on.
     async fn advance(&mut self) -> bool {
         if let Ok(command) = self.commands.try_recv() {
-            return self.obey(command).await;
+            return self.perform(command).await;
         }
         if self.pending.is_none() && !self.has_ended {
             return tokio::select! {
                 biased;
-                Some(command) = self.commands.recv() => self.obey(command).await,
+                Some(command) = self.commands.recv() => self.perform(command).await,
                 input = self.reader.lines.next() => match input {
                     ParsedInput::Line(line) => {
                         self.reader.count += 1;
-                        self.take(*line);
+                        self.take_line(*line);
                         true
                     }
                     ParsedInput::Misunderstood(count) => {
@@ -246,7 +246,7 @@ impl Player {
         let Some(line) = self.pending.take() else {
             // The recording has ended.
             return match self.commands.recv().await {
-                Some(command) => self.obey(command).await,
+                Some(command) => self.perform(command).await,
                 None => false,
             };
         };
@@ -271,7 +271,7 @@ impl Player {
                 self.mode = Playing::Paused;
                 self.pending = Some(line);
                 return match self.commands.recv().await {
-                    Some(command) => self.obey(command).await,
+                    Some(command) => self.perform(command).await,
                     None => false,
                 };
             }
@@ -285,14 +285,14 @@ impl Player {
             biased;
             Some(command) = self.commands.recv() => {
                 self.pending = Some(line);
-                self.obey(command).await
+                self.perform(command).await
             }
             () = wait_until(due) => self.send(line).await,
         }
     }
 
     /// Takes a line in, which then is pending unless it is not understood.
-    fn take(&mut self, parsed: ParsedLine) {
+    fn take_line(&mut self, parsed: ParsedLine) {
         let number = self.reader.count;
         let ParsedLine { line, tag } = parsed;
         let line = match line {
@@ -463,7 +463,7 @@ impl Player {
         self.send_position().await && self.report(PlayerReport::Jumped).await
     }
 
-    async fn obey(&mut self, command: PlayerCommand) -> bool {
+    async fn perform(&mut self, command: PlayerCommand) -> bool {
         match command {
             PlayerCommand::Pause => self.mode = Playing::Paused,
             PlayerCommand::Resume => self.mode = Playing::On,

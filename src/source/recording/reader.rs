@@ -321,7 +321,7 @@ impl RecordingReader {
 
     /// Notes the time of the line, and checks its version.
     fn note_line(&mut self) -> io::Result<()> {
-        let Some(head) = LineHead::of(&self.line.bytes) else {
+        let Some(head) = LineHead::parse(&self.line.bytes) else {
             return Ok(());
         };
         if let Some(schema) = head.schema
@@ -353,15 +353,15 @@ impl RecordingReader {
 /// Whether another frame begins behind the beginning of a frame that seems to end with the file:
 /// then the frame is damaged.
 fn has_later_frame(part: &Part, offset: u64) -> io::Result<bool> {
-    let mut at = offset;
+    let mut magic = offset;
     for _ in 0..MOST_DAMAGED_IN_A_ROW {
-        let Some(next) = find_magic(&part.file, at + MAGIC.len() as u64, part.length())? else {
+        let Some(next) = find_magic(&part.file, magic + MAGIC.len() as u64, part.length())? else {
             return Ok(false);
         };
         if find_end(&part.file, next, part.length())? != FrameEnd::Invalid {
             return Ok(true);
         }
-        at = next;
+        magic = next;
     }
     Ok(true)
 }

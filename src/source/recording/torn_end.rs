@@ -75,9 +75,9 @@ pub(super) fn close_frame(file: &Arc<File>, offset: u64, length: u64) -> io::Res
     // The checksum of what is left is not known without reading it all again, so the frame has
     // none.
     let mut descriptor = [0];
-    let at = offset + MAGIC.len() as u64;
-    file.read_exact_at(&mut descriptor, at)?;
-    file.write_all_at(&[descriptor[0] & !CHECKSUM_BIT], at)?;
+    let descriptor_offset = offset + MAGIC.len() as u64;
+    file.read_exact_at(&mut descriptor, descriptor_offset)?;
+    file.write_all_at(&[descriptor[0] & !CHECKSUM_BIT], descriptor_offset)?;
     file.write_all_at(&LAST_BLOCK, good)?;
     file.sync_data()?;
     Ok(Repaired {
@@ -99,12 +99,12 @@ fn cut(file: &File, offset: u64, length: u64) -> io::Result<Repaired> {
 
 /// Returns the offset of a frame behind the damaged one at `offset`.
 fn next_frame(file: &File, offset: u64, length: u64) -> io::Result<Option<u64>> {
-    let mut at = offset;
-    while let Some(next) = find_magic(file, at + MAGIC.len() as u64, length)? {
+    let mut magic = offset;
+    while let Some(next) = find_magic(file, magic + MAGIC.len() as u64, length)? {
         if find_end(file, next, length)? != FrameEnd::Invalid {
             return Ok(Some(next));
         }
-        at = next;
+        magic = next;
     }
     Ok(None)
 }

@@ -139,7 +139,7 @@ impl RecordingWriter {
         let folder = RecordingFolder::open(path)?;
         let file = folder.open_newest()?;
         let (mut writer, repaired) =
-            Self::of(folder, limits, file).map_err(|error| error.to_string())?;
+            Self::with_file(folder, limits, file).map_err(|error| error.to_string())?;
         let Some(Repaired { cut, is_closed, .. }) = repaired else {
             return Err("it is another kind of file: choose a new file".to_owned());
         };
@@ -159,21 +159,22 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    fn of(
+    fn with_file(
         folder: RecordingFolder,
         limits: RecordingLimits,
         file: File,
     ) -> io::Result<(Self, Option<Repaired>)> {
         let file = Arc::new(file);
         let length = file.metadata()?.len();
-        let is_recording = length < MAGIC.len() as u64 || Part::of(file.try_clone()?)?.has_frames;
+        let is_recording =
+            length < MAGIC.len() as u64 || Part::inspect(file.try_clone()?)?.has_frames;
         let repaired = if is_recording {
             Some(repair(&file, length)?)
         } else {
             None
         };
         let length = repaired.map_or(length, |repaired| repaired.length);
-        let part_begin_ms = Part::of(file.try_clone()?)?.begin_ms()?;
+        let part_begin_ms = Part::inspect(file.try_clone()?)?.begin_ms()?;
         let writer = Self {
             folder,
             limits,

@@ -141,7 +141,7 @@ fn a_recording_has_every_line_and_a_checkpoint_every_five_minutes() {
         (0..25).map(|minute| minute * 60).collect::<Vec<_>>()
     );
     assert_eq!(recording.seconds(), (0..1500).collect::<Vec<_>>());
-    let mut part = super::part::Part::of(fs::File::open(recording.path()).unwrap()).unwrap();
+    let mut part = super::part::Part::inspect(fs::File::open(recording.path()).unwrap()).unwrap();
     assert_eq!(part.frames().unwrap().len(), 25);
 }
 

@@ -105,9 +105,9 @@ pub(super) fn destination(words: &[String]) -> Option<String> {
     let known = words
         .iter()
         .enumerate()
-        .find_map(|(at, word)| Some((at, connector(word)?)));
-    let (at, connector) = known?;
-    let (found, rest) = connector.destination(&words[at + 1..])?;
+        .find_map(|(place, word)| Some((place, connector(word)?)));
+    let (place, connector) = known?;
+    let (found, rest) = connector.destination(&words[place + 1..])?;
     let there = match connector.form {
         Form::FirstArgument => shell_words::split(&rest.join(" "))
             .ok()
@@ -131,26 +131,29 @@ impl Connector {
     fn destination<'a>(&self, arguments: &'a [String]) -> Option<(String, &'a [String])> {
         match self.form {
             Form::FirstArgument => {
-                let (at, word) = self.plain_arguments(arguments).next()?;
-                Some((host_of(word).to_owned(), &arguments[at + 1..]))
+                let (place, word) = self.plain_arguments(arguments).next()?;
+                Some((host_of(word).to_owned(), &arguments[place + 1..]))
             }
             Form::AfterVerb(verb) => {
                 let mut plain = self.plain_arguments(arguments);
                 plain.find(|(_, word)| *word == verb)?;
-                let (at, word) = plain.next()?;
-                Some((word.to_owned(), &arguments[at + 1..]))
+                let (place, word) = plain.next()?;
+                Some((word.to_owned(), &arguments[place + 1..]))
             }
             Form::OptionValue(short, long) => {
-                let value = |at: usize, inline: Option<&'a str>| match inline {
-                    Some(value) => Some((value, &arguments[at + 1..])),
-                    None => Some((arguments.get(at + 1)?.as_str(), arguments.get(at + 2..)?)),
+                let value = |place: usize, inline: Option<&'a str>| match inline {
+                    Some(value) => Some((value, &arguments[place + 1..])),
+                    None => Some((
+                        arguments.get(place + 1)?.as_str(),
+                        arguments.get(place + 2..)?,
+                    )),
                 };
                 let find = |option: &str, is_short: bool| {
-                    arguments.iter().enumerate().find_map(|(at, word)| {
+                    arguments.iter().enumerate().find_map(|(place, word)| {
                         match word.strip_prefix(option)? {
-                            "" => value(at, None),
-                            rest if is_short => value(at, Some(rest)),
-                            rest => value(at, Some(rest.strip_prefix('=')?)),
+                            "" => value(place, None),
+                            rest if is_short => value(place, Some(rest)),
+                            rest => value(place, Some(rest.strip_prefix('=')?)),
                         }
                     })
                 };
@@ -175,24 +178,27 @@ impl Connector {
     ) -> impl Iterator<Item = (usize, &'a str)> {
         let mut is_value = false;
         let mut are_options_over = false;
-        arguments.iter().enumerate().filter_map(move |(at, word)| {
-            if std::mem::take(&mut is_value) {
-                return None;
-            }
-            if are_options_over || !word.starts_with('-') || word == "-" {
-                return Some((at, word.as_str()));
-            }
-            match word.strip_prefix("--") {
-                Some("") => are_options_over = true,
-                Some(option) => is_value = self.long_options.contains(&option),
-                // The letters after one that takes a value are its value.
-                None => {
-                    is_value = word[1..].find(|letter| self.letters.contains(letter))
-                        == Some(word.len() - 2);
+        arguments
+            .iter()
+            .enumerate()
+            .filter_map(move |(place, word)| {
+                if std::mem::take(&mut is_value) {
+                    return None;
                 }
-            }
-            None
-        })
+                if are_options_over || !word.starts_with('-') || word == "-" {
+                    return Some((place, word.as_str()));
+                }
+                match word.strip_prefix("--") {
+                    Some("") => are_options_over = true,
+                    Some(option) => is_value = self.long_options.contains(&option),
+                    // The letters after one that takes a value are its value.
+                    None => {
+                        is_value = word[1..].find(|letter| self.letters.contains(letter))
+                            == Some(word.len() - 2);
+                    }
+                }
+                None
+            })
     }
 }
 

@@ -42,7 +42,7 @@ impl FramePacer {
         self.next.checked_sub(ahead).unwrap_or(self.next)
     }
 
-    pub(super) fn drawn(&mut self, now: Instant) {
+    pub(super) fn note_frame(&mut self, now: Instant) {
         self.next = self.next.max(now) + Self::FRAME;
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         let mut frames = 0;
         while now < start + Duration::from_secs(10) {
             now = now.max(pacer.due(ScreenState::Awaited));
-            pacer.drawn(now);
+            pacer.note_frame(now);
             frames += 1;
         }
         assert!((100..=105).contains(&frames), "{frames}");
@@ -68,7 +68,7 @@ mod tests {
         let mut pacer = FramePacer { next: now };
         for _ in 0..20 {
             now = now.max(pacer.due(ScreenState::Outdated));
-            pacer.drawn(now);
+            pacer.note_frame(now);
         }
         assert_eq!(
             pacer.due(ScreenState::Awaited),

@@ -68,7 +68,7 @@ impl<'a> HistoryKeeper<'a> {
     }
 
     /// Starts to read the past of each new host, and to write the history of each host that is due.
-    pub(super) fn pass(&mut self, fleet: &Fleet, sources: &Sources, now: Instant) {
+    pub(super) fn start_due(&mut self, fleet: &Fleet, sources: &Sources, now: Instant) {
         let Some(files) = self.files else { return };
         for (host, model) in fleet.hosts() {
             match self.hosts.get_mut(&host) {
@@ -121,7 +121,7 @@ impl<'a> HistoryKeeper<'a> {
     }
 
     /// Takes a result. Returns the event for the app, if there is one.
-    pub(super) fn take(&mut self, host: HostKey, result: HistoryResult) -> Option<Event> {
+    pub(super) fn take_result(&mut self, host: HostKey, result: HistoryResult) -> Option<Event> {
         let known = self.hosts.get_mut(&host)?;
         let (state, event) = match result {
             HistoryResult::Read(Ok(past)) => (

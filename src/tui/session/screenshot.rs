@@ -183,7 +183,7 @@ impl Watcher {
                 },
                 None => self.sources.next().await,
             };
-            self.take(event);
+            self.take_event(event);
             self.is_over |= self.lost_hosts().count() == self.sources.hosts().count();
             if start.is_none() {
                 start = self.data_time();
@@ -200,12 +200,12 @@ impl Watcher {
     async fn follow_steering(&mut self, patience: Duration) -> anyhow::Result<()> {
         while self.is_jumping || self.awaits_position || !self.hosts_to_step.is_empty() {
             let event = timeout(patience, self.sources.next()).await;
-            self.take(event.context("the replay stopped before the moment to draw")?);
+            self.take_event(event.context("the replay stopped before the moment to draw")?);
         }
         Ok(())
     }
 
-    fn take(&mut self, event: SourceEvent) {
+    fn take_event(&mut self, event: SourceEvent) {
         if let SourceEvent::Player(_) | SourceEvent::RecordingEnded(_) = event {
             self.awaits_position = false;
         }

@@ -13,9 +13,9 @@ fn base64(bytes: &[u8]) -> String {
             .iter()
             .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
             << (8 * (3 - three.len()));
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at > three.len() {
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() {
                 '='
             } else {
                 char::from(letter)

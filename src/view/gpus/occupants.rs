@@ -8,7 +8,7 @@ use crate::app::lists::{gpu_notes, gpu_users};
 use crate::base::units::Bytes;
 use crate::model::HostModel;
 use crate::output::labels::growth::rate;
-use crate::output::labels::short;
+use crate::output::labels::short_amount;
 use crate::protocol::snapshot::Gpu;
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
@@ -29,7 +29,7 @@ pub(super) fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, names_users: bool) {
     let GpuRow { model, gpu, .. } = row;
     notes(pen, theme, app, row);
-    let users = gpu_users::of(model, gpu);
+    let users = gpu_users::occupants(model, gpu);
     if users.is_empty() {
         nobody(pen, theme, row);
         return;
@@ -108,7 +108,7 @@ fn nobody(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>
         // A badge before it has the amount.
         Some(_) if pen.is_begun() => pen.words("unaccounted", theme.edge(Fill::Other)),
         Some(memory) => pen.words(
-            format!("{} unaccounted", short(memory)),
+            format!("{} unaccounted", short_amount(memory)),
             theme.edge(Fill::Other),
         ),
         None if gpu.missing.processes.is_some()

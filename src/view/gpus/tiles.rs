@@ -27,7 +27,7 @@ use crate::app::lists::gpu_notes;
 use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
 use crate::model::Severity;
-use crate::output::labels::{gpu_label, short, word};
+use crate::output::labels::{gpu_label, short_amount, word};
 use crate::protocol::snapshot::Trouble;
 use crate::view::mirror::{self, Samples};
 use crate::view::pen::Pen;
@@ -57,7 +57,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
                 },
             );
         }
-        let inside = area.inside();
+        let inside = area.inner();
         match row.gpu.trouble.as_ref().filter(|_| !is_read(row)) {
             Some(trouble) => silence(buffer, theme, app, row, trouble, area),
             None => figures(buffer, theme, app, row, inside),
@@ -91,7 +91,7 @@ fn silence(
     trouble: &Trouble,
     area: Area,
 ) {
-    let inside = area.inside();
+    let inside = area.inner();
     if let Some(mut pen) = Pen::at(buffer, inside, 0) {
         pen.put("memory ", theme.dim())
             .put(cell(app, row, GpuColumn::Memory).text, theme.dim());
@@ -116,7 +116,7 @@ fn silence(
 /// Whether the sentence about a GPU in trouble fits into its tile. A seventh of each line counts as
 /// lost to word wrap.
 pub(super) fn has_room_for(trouble: &Trouble, tile: Area) -> bool {
-    let inside = tile.inside();
+    let inside = tile.inner();
     trouble.sentence.as_str().len()
         <= usize::from(inside.width) * 6 / 7 * usize::from(inside.height - 1)
 }
@@ -268,9 +268,9 @@ fn latest(buffer: &mut Buffer, theme: Theme, row: GpuRow<'_>, area: Area) {
         );
         return;
     }
-    let used = word(gpu.load.memory_used.map(short));
+    let used = word(gpu.load.memory_used.map(short_amount));
     put(bottom.saturating_sub(1), used, strong);
-    let total = gpu.load.memory_total.map(short);
+    let total = gpu.load.memory_total.map(short_amount);
     if let Ok(total) = total {
         put(bottom, format!("/{total}"), theme.dim());
     }

@@ -58,15 +58,18 @@ impl Areas {
         });
         let mut parts: Vec<usize> = thickness.collect();
         let (whole, sum) = (steps(below), parts.iter().sum::<usize>());
-        let thickest = (0..parts.len()).max_by_key(|at| parts[*at]).unwrap_or(0);
+        let thickest = (0..parts.len())
+            .max_by_key(|part| parts[*part])
+            .unwrap_or(0);
         if let Some(part) = parts.get_mut(thickest) {
             *part = (*part + whole).saturating_sub(sum);
         }
         // The area at the top of the column before stays there if it is a little thinner.
-        let is_top = |at: usize| parts[at] + usize::from(self.top_area == Some(at)) >= STEPS / 2;
+        let is_top =
+            |part: usize| parts[part] + usize::from(self.top_area == Some(part)) >= STEPS / 2;
         let top_area = (0..parts.len())
             .rev()
-            .find(|at| is_top(*at))
+            .find(|part| is_top(*part))
             .unwrap_or(thickest);
         self.top_area = Some(top_area);
         for above in top_area + 1..parts.len() {
@@ -123,9 +126,9 @@ impl Areas {
         tops: &[usize],
         styles: &[Style],
     ) {
-        let at = |step: usize| tops.iter().position(|top| step < *top);
-        let Some(lowest) = at(from) else { return };
-        let highest = at(from + STEPS - 1);
+        let area_of = |step: usize| tops.iter().position(|top| step < *top);
+        let Some(lowest) = area_of(from) else { return };
+        let highest = area_of(from + STEPS - 1);
         if highest == Some(lowest) {
             cell.set_char(glyph(theme, self.fills[lowest]))
                 .set_style(styles[lowest]);
@@ -136,7 +139,7 @@ impl Areas {
         let filled = highest.map_or(*tops.last().unwrap_or(&from), beginning) - from;
         let lower = match highest {
             // A thin area at the top is visible along its whole length.
-            None => at((from + filled).saturating_sub(1)),
+            None => area_of((from + filled).saturating_sub(1)),
             Some(highest) => {
                 (lowest..highest).max_by_key(|area| tops[*area].saturating_sub(beginning(*area)))
             }

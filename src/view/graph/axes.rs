@@ -134,7 +134,7 @@ impl Level {
     }
 }
 
-pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
+pub(super) fn vertical_line(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
         // A cell with the upper edge of an area has no room for a line.
@@ -149,7 +149,7 @@ pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[M
         .iter()
         .filter_map(|mark| panel.column(mark.at(panel.subject.host)?))
     {
-        upright(buffer, theme.accent(), panel, x);
+        vertical_line(buffer, theme.accent(), panel, x);
     }
 }
 
@@ -190,8 +190,8 @@ fn is_background(symbol: &str) -> bool {
     symbol.chars().all(is_background)
 }
 
-pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
-    match what {
+pub(super) fn glyph(theme: Theme, event: HistoryEventKind) -> (char, Style) {
+    match event {
         HistoryEventKind::Began => ('▲', theme.text()),
         HistoryEventKind::Ended(_) => ('▼', theme.dim()),
         HistoryEventKind::Signalled(_) => ('✕', theme.accent()),
@@ -258,7 +258,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         .filter_map(|event| Some((column(event)?, event)))
         .collect();
     let mut end = usize::from(panel.plot.width);
-    for (at, (x, event)) in shown.iter().enumerate() {
+    for (number, (x, event)) in shown.iter().enumerate() {
         let mut x = *x;
         let (letter, style) = glyph(theme, event.kind);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else {
@@ -267,7 +267,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, event);
         // Words must not cover the symbol of the event before.
-        let before = shown[at + 1..]
+        let before = shown[number + 1..]
             .iter()
             .map(|(column, _)| *column)
             .find(|before| *before < x);

@@ -64,7 +64,7 @@ impl Dots {
     /// Draws the dots on the screen, over its present content.
     pub(super) fn draw(&self, buffer: &mut Buffer) {
         let width = usize::from(self.area.width).max(1);
-        for (at, cell) in self
+        for (number, cell) in self
             .cells
             .iter()
             .enumerate()
@@ -72,8 +72,8 @@ impl Dots {
         {
             let place = |offset: usize, start: u16| start + u16::try_from(offset).unwrap_or(0);
             let place = (
-                place(at % width, self.area.x),
-                place(at / width, self.area.y),
+                place(number % width, self.area.x),
+                place(number / width, self.area.y),
             );
             let glyph = char::from_u32(0x2800 | u32::from(cell.bits)).unwrap_or('·');
             draw_over(&mut buffer[place], glyph, cell.style);

@@ -57,28 +57,8 @@ pub(super) fn draw(
         projection,
         limit.as_ref().and_then(|limit| limit.row(panel)),
     );
-    // Says why the paths end below the capacity.
-    let others = panel
-        .capacity
-        .zip(projection.limit)
-        .map(|(capacity, limit)| capacity.saturating_sub(limit));
-    if let (Some(limit), Some(others)) =
-        (&limit, others.filter(|others| *others >= LEAST_OF_OTHERS))
-    {
-        let before = Level {
-            name: format!("others hold {others}"),
-            style: theme.dim(),
-            ..limit.clone()
-        };
-        before.line(
-            buffer,
-            panel,
-            Area {
-                width: past,
-                ..panel.plot
-            },
-        );
-        before.name(buffer, panel);
+    if let Some(limit) = &limit {
+        memory_of_others(buffer, theme, panel, limit);
     }
     let (Some(full), Some(limit)) = (projection.full, limit) else {
         return;
@@ -91,21 +71,9 @@ pub(super) fn draw(
         .saturating_add(past);
     if column < width {
         let Some(row) = limit.row(panel) else { return };
-        // After the place where the path meets the limit, or near it where the label covers no part
-        // of a path.
-        let Some(last) = width.checked_sub(label_width) else {
-            return;
-        };
-        let x = panel.plot.x + last.min(column + 2);
-        let is_free =
-            |y: &u16| (x..x + label_width).all(|x| matches!(buffer[(x, *y)].symbol(), " " | "╌"));
-        let above = row.checked_sub(1).filter(|above| *above >= panel.plot.y);
-        let mut rows = [row]
-            .into_iter()
-            .chain(above)
-            .chain(row + 1..panel.plot.y + panel.plot.height);
-        let row = rows.find(is_free).unwrap_or(row);
-        write_over(buffer, (x, row), &label, theme.alarm_line());
+        if let Some(place) = place_of_label(buffer, panel, label_width, (column, row)) {
+            write_over(buffer, place, &label, theme.alarm_line());
+        }
     } else if let Some(start) = width.checked_sub(label_width + 2) {
         // The path leaves the plot before it meets the limit.
         let row = panel.plot.y + last.saturating_sub(1);
@@ -116,6 +84,50 @@ pub(super) fn draw(
             theme.alarm_line(),
         );
     }
+}
+
+/// Draws the line of the limit into the past, and the memory of others above it: it says why the
+/// paths end below the capacity.
+fn memory_of_others(buffer: &mut Buffer, theme: Theme, panel: &Panel, limit: &Level) {
+    let others = panel
+        .capacity
+        .map(|capacity| capacity.saturating_sub(limit.amount));
+    let Some(others) = others.filter(|others| *others >= LEAST_OF_OTHERS) else {
+        return;
+    };
+    let before = Level {
+        name: format!("others hold {others}"),
+        style: theme.dim(),
+        ..limit.clone()
+    };
+    let past = Area {
+        width: panel.past,
+        ..panel.plot
+    };
+    before.line(buffer, panel, past);
+    before.name(buffer, panel);
+}
+
+/// Returns the place of the time at which memory ends: after the column and row where the path
+/// meets the limit, or near it where the label covers no part of a path. `None` if the plot is
+/// narrower than the label.
+fn place_of_label(
+    buffer: &Buffer,
+    panel: &Panel,
+    label_width: u16,
+    (column, row): (u16, u16),
+) -> Option<(u16, u16)> {
+    let plot = panel.plot;
+    let last = plot.width.checked_sub(label_width)?;
+    let x = plot.x + last.min(column + 2);
+    let is_free =
+        |y: &u16| (x..x + label_width).all(|x| matches!(buffer[(x, *y)].symbol(), " " | "╌"));
+    let above = row.checked_sub(1).filter(|above| *above >= plot.y);
+    let mut rows = [row]
+        .into_iter()
+        .chain(above)
+        .chain(row + 1..plot.y + plot.height);
+    Some((x, rows.find(is_free).unwrap_or(row)))
 }
 
 /// Draws the paths up to the row of the limit. Returns the row of the last cell of the likeliest

@@ -151,7 +151,7 @@ fn draw_marks(
         .saturating_sub(taken)
         .min(LONGEST_NAME);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.band(theme);
+        pen.style_as_heading(theme);
         pen.cell("MARK", name_width, Align::Left, theme.head());
         for column in &columns {
             pen.skip(1)
@@ -204,7 +204,7 @@ fn draw_events(
     area: Area,
 ) {
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.band(theme);
+        pen.style_as_heading(theme);
         pen.cell("AT", AT, Align::Right, theme.head()).skip(1);
         pen.cell("AGO", AGO, Align::Right, theme.head())
             .skip(1)

@@ -346,7 +346,7 @@ fn places(entries: Vec<LegendEntry<'_>>, rows: u16) -> Vec<(u16, LegendEntry<'_>
     let mut free = rows;
     let mut placed = Vec::new();
     let count = entries.len();
-    for (at, entry) in entries.into_iter().enumerate() {
+    for (place, entry) in entries.into_iter().enumerate() {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -354,7 +354,7 @@ fn places(entries: Vec<LegendEntry<'_>>, rows: u16) -> Vec<(u16, LegendEntry<'_>
         )]
         let wanted =
             rows.saturating_sub(1 + (entry.height.clamp(0.0, 1.0) * f64::from(rows)) as u16);
-        let above = u16::try_from(count - 1 - at).unwrap_or(u16::MAX);
+        let above = u16::try_from(count - 1 - place).unwrap_or(u16::MAX);
         let Some(lowest) = free.checked_sub(1) else {
             break;
         };

@@ -14,7 +14,7 @@ use crate::base::terminal::ColourDepth;
 use crate::model::{Forecast, Rate, Window};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::example::{allocator_stats, host};
 use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, Xid};
 
 const SIZE: (u16, u16) = (120, 40);
@@ -138,7 +138,7 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
     for second in 0..300 {
         host = host.later(1);
         let (reserved, allocated) = (Bytes::from_gib(36), Bytes::from_mib(10_240 + 50 * second));
-        let peek = peek(Some(host.gpus[0].uuid.clone()), reserved, allocated);
+        let peek = allocator_stats(Some(host.gpus[0].uuid.clone()), reserved, allocated);
         let is_known = second >= 60 && !(150..180).contains(&second);
         host.processes[0].allocator = Some(Box::new(if is_known {
             peek
@@ -497,14 +497,14 @@ fn a_steep_projection_has_no_gaps() {
         .unwrap();
     // The projection reaches its limit in the first column, which joins the limit to the memory
     // now.
-    let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
+    let row_at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();
     let rows: Vec<u16> = (0..SIZE.1)
         .filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ")
         .collect();
     assert_eq!(
         (rows.first(), rows.last()),
-        (Some(&panel.plot.y), Some(&at(30))),
+        (Some(&panel.plot.y), Some(&row_at(30))),
         "{}",
         terminal.backend()
     );

@@ -28,7 +28,7 @@ pub(super) fn draw(
         String::new()
     };
     let sort = app.processes.sort;
-    pen.band(theme);
+    pen.style_as_heading(theme);
     for column in &columns.shown {
         let mark = match sort.then {
             _ if *column == sort.column => Some(if sort.descending { '▼' } else { '▲' }),
@@ -82,14 +82,14 @@ fn title(column: ProcessColumn, app: &App, columns: &ProcessWidths) -> String {
         ProcessColumn::Memory if columns.memory_bar > 0 => "MEMORY".to_owned(),
         ProcessColumn::Growth => format!("IN {}", period(app)),
         ProcessColumn::Command => {
-            let mut text = if app.processes.view.suspects {
+            let mut text = if app.processes.view.only_suspects {
                 "WHY"
             } else {
                 column.spec().title
             }
             .to_owned();
             let view = &app.processes.view;
-            if !app.processes.filter.value().is_empty() || view.mine || view.gpu.is_some() {
+            if !app.processes.filter.value().is_empty() || view.only_mine || view.gpu.is_some() {
                 let shown = app
                     .processes
                     .rows

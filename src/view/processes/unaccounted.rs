@@ -8,7 +8,7 @@ use crate::app::lists::process_columns::ProcessColumn;
 use crate::app::lists::process_widths::MEMORY;
 use crate::base::units::Bytes;
 use crate::model::{HostGpu, HostModel, UnaccountedMemory};
-use crate::output::labels::{gpu_label, short};
+use crate::output::labels::{gpu_label, short_amount};
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
@@ -65,7 +65,8 @@ fn amount(
         pen.put(format!("{memory} on GPU {label} "), style);
         return;
     }
-    pen.cell(short(memory), MEMORY, Align::Right, style).skip(1);
+    pen.cell(short_amount(memory), MEMORY, Align::Right, style)
+        .skip(1);
     if columns.memory_bar > 0 {
         match on.and_then(|gpu| gpu.load.memory_total.ok()) {
             Some(total) => {

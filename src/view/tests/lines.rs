@@ -468,7 +468,7 @@ fn figures_of_a_large_board_are_not_cut() {
 
 #[test]
 fn the_figures_of_the_host_line_keep_their_columns() {
-    let at = |load: f64, used: u64| {
+    let host_line = |load: f64, used: u64| {
         let mut host = host(1);
         (host.host.load.load, host.host.load.memory_used) =
             (Ok([load, load, load]), Ok(Bytes::from_gib(used)));
@@ -476,7 +476,7 @@ fn the_figures_of_the_host_line_keep_their_columns() {
         ["load", "mem", "driver"].map(|word| line.find(word))
     };
     for (load, used) in [(9.99, 9), (10.01, 100), (99.99, 0), (123.4, 512), (0.0, 1)] {
-        assert_eq!(at(load, used), at(1.0, 50), "{load} {used}");
+        assert_eq!(host_line(load, used), host_line(1.0, 50), "{load} {used}");
     }
 }
 

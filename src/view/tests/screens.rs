@@ -23,14 +23,14 @@ fn check(name: &str, app: &App, width: u16, height: u16) {
     }
     let kept = fs::read_to_string(path).unwrap_or_default();
     let (kept, drawn): (Vec<&str>, Vec<&str>) = (kept.lines().collect(), drawn.lines().collect());
-    for at in 0..kept.len().max(drawn.len()) {
-        let line = |lines: &[&str]| lines.get(at).map_or("(no line)", |line| line).to_owned();
+    for place in 0..kept.len().max(drawn.len()) {
+        let line = |lines: &[&str]| lines.get(place).map_or("(no line)", |line| line).to_owned();
         let (kept, drawn) = (line(&kept), line(&drawn));
         assert_eq!(
             kept,
             drawn,
             "line {} of {file} differs from the screen. If the screen is right, write its file: {UPDATE}",
-            at + 1
+            place + 1
         );
     }
 }

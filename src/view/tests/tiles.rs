@@ -202,7 +202,7 @@ fn a_tile_draws_unaccounted_memory_in_its_colour_and_a_constant_history_at_its_h
         app.layout().unwrap().tiles.unwrap(),
     );
     for (gpu, fill, line, height) in [(0, Fill::Other, 3, "█"), (1, Fill::Allocated, 2, "▃")] {
-        let inside = grid.tile(gpu).inside();
+        let inside = grid.tile(gpu).inner();
         let bar = &buffer[(inside.x + 4, inside.y)];
         assert_eq!(
             Some(bar.fg),

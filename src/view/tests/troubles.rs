@@ -13,11 +13,11 @@ struct TroubledHost {
 
 impl TroubledHost {
     fn new(gpus: u32) -> Self {
-        let host = (0..gpus).fold(host(gpus), |host, at| {
+        let host = (0..gpus).fold(host(gpus), |host, gpu| {
             host.with(
-                100 + at,
+                100 + gpu,
                 "python serve.py",
-                at as usize,
+                gpu as usize,
                 Bytes::from_gib(20),
             )
         });

@@ -8,9 +8,9 @@ use crate::model::{Fleet, HostLabel};
 /// seconds.
 fn fleet(names: &[&str], is_first_there: bool, seconds: u64, (width, height): (u16, u16)) -> App {
     let mut fleet = Fleet::default();
-    for (at, name) in (0..).zip(names) {
+    for (key, name) in (0..).zip(names) {
         fleet.set_label(
-            HostKey(at),
+            HostKey(key),
             HostLabel {
                 name: Some((*name).into()),
                 source: "ssh".into(),

@@ -20,7 +20,7 @@ macro_rules! codes {
             $(pub const $name: Self = Self($number);)*
 
             /// The code of an error in a world file.
-            pub fn of(error: &ErrorCode) -> Option<Self> {
+            pub fn find(error: &ErrorCode) -> Option<Self> {
                 match error {
                     ErrorCode::Number(number) => Some(Self(*number)),
                     ErrorCode::Name(name) => match name.strip_prefix("NVML_ERROR_").unwrap_or(name) {

@@ -212,7 +212,7 @@ fn begin_call(
                     return Err(Code::UNINITIALIZED);
                 }
                 if let Some(error) = fault.and_then(|fault| fault.error.as_ref()) {
-                    return Err(Code::of(error).unwrap_or(Code::UNKNOWN));
+                    return Err(Code::find(error).unwrap_or(Code::UNKNOWN));
                 }
                 let garbage = fault.is_some_and(|fault| fault.garbage);
                 return Ok((machine, garbage));

@@ -56,12 +56,12 @@ pub fn library_without(functions: &[&str], path: impl AsRef<Path>) -> io::Result
         // neither by its old name (the strings differ) nor by its new name (the hash differs).
         let name = [b"\0", function.as_bytes(), b"\0"].concat();
         let mut from = 0;
-        while let Some(at) = bytes[from..]
+        while let Some(offset) = bytes[from..]
             .windows(name.len())
             .position(|window| window == name)
         {
-            bytes[from + at + 1] = b'x';
-            from += at + 1;
+            bytes[from + offset + 1] = b'x';
+            from += offset + 1;
         }
         if from == 0 {
             return Err(io::Error::new(

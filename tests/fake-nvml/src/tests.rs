@@ -399,7 +399,7 @@ fn wrong_handles_and_versions_are_rejected() {
         25
     );
     assert_eq!(
-        Code::of(&crate::ErrorCode::Name("NVML_ERROR_GPU_IS_LOST".to_owned())),
+        Code::find(&crate::ErrorCode::Name("NVML_ERROR_GPU_IS_LOST".to_owned())),
         Some(Code::GPU_IS_LOST)
     );
 }

@@ -214,7 +214,7 @@ impl World {
             .faults
             .iter()
             .filter_map(|fault| fault.error.as_ref())
-            .find(|error| Code::of(error).is_none())
+            .find(|error| Code::find(error).is_none())
         {
             Some(unknown) => Err(format!("{unknown:?} is no nvmlReturn_t")),
             None => Ok(()),

@@ -120,12 +120,12 @@ fn chains(uses: &BTreeMap<(String, String), &Usage>, members: &[String]) -> Vec<
         }
         let back = way(uses, to, from).expect("members of a circle reach each other");
         let mut lines = vec![format!("  {from}")];
-        let mut at = from;
+        let mut module = from;
         for next in back {
-            let arrow = (at.clone(), next.clone());
+            let arrow = (module.clone(), next.clone());
             lines.push(format!("    -> {next}   {}", uses[&arrow].place));
             shown.insert(arrow);
-            at = next;
+            module = next;
         }
         chains.push(lines.join("\n"));
     }
@@ -141,8 +141,8 @@ fn way<'a>(
 ) -> Option<Vec<&'a String>> {
     let mut ways = vec![vec![from]];
     let mut seen = BTreeSet::from([from]);
-    let mut at = 0;
-    while let Some(way) = ways.get(at).cloned() {
+    let mut place = 0;
+    while let Some(way) = ways.get(place).cloned() {
         let last = *way.last().expect("a way begins somewhere");
         if last == to {
             return Some(way);
@@ -152,7 +152,7 @@ fn way<'a>(
                 ways.push([way.clone(), vec![next]].concat());
             }
         }
-        at += 1;
+        place += 1;
     }
     None
 }

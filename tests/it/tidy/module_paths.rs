@@ -284,7 +284,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn resolve(&self, module: &[String], path: &[String]) -> Option<Found> {
-        let at = |module: &[String]| {
+        let module_found = |module: &[String]| {
             Some(Found {
                 module: module.to_vec(),
                 is_module: true,
@@ -293,9 +293,9 @@ impl Resolver<'_> {
         let (first, mut rest) = path.split_first()?;
         let mut found = match first.as_str() {
             // `main.rs` names the library by its name.
-            "crate" | "gputop" => at(&[])?,
-            "self" => at(module)?,
-            "super" => at(&module[..module.len().checked_sub(1)?])?,
+            "crate" | "gputop" => module_found(&[])?,
+            "self" => module_found(module)?,
+            "super" => module_found(&module[..module.len().checked_sub(1)?])?,
             _ => self.look_up(module, first)?,
         };
         while let Some((name, after)) = rest.split_first()
@@ -303,7 +303,7 @@ impl Resolver<'_> {
         {
             rest = after;
             found = match name.as_str() {
-                "super" => at(&found.module[..found.module.len().checked_sub(1)?])?,
+                "super" => module_found(&found.module[..found.module.len().checked_sub(1)?])?,
                 "self" => found,
                 _ => match self.look_up(&found.module, name) {
                     Some(next) => next,
@@ -391,18 +391,18 @@ impl PathReader<'_> {
     /// one, as serde has them.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let is_colons = |at: usize| {
-            let is_colon = |at| matches!(tokens.get(at), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
-            is_colon(at) && is_colon(at + 1)
+        let is_colons = |place: usize| {
+            let is_colon = |place| matches!(tokens.get(place), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
+            is_colon(place) && is_colon(place + 1)
         };
-        let mut at = 0;
-        while let Some(token) = tokens.get(at) {
-            at += 1;
+        let mut place = 0;
+        while let Some(token) = tokens.get(place) {
+            place += 1;
             match token {
                 TokenTree::Group(group) => {
                     let name = match (
-                        at.checked_sub(3).map(|at| &tokens[at]),
-                        at.checked_sub(2).map(|at| &tokens[at]),
+                        place.checked_sub(3).map(|place| &tokens[place]),
+                        place.checked_sub(2).map(|place| &tokens[place]),
                     ) {
                         (Some(TokenTree::Ident(word)), Some(TokenTree::Ident(name)))
                             if word == "mod" =>
@@ -421,11 +421,11 @@ impl PathReader<'_> {
                 }
                 TokenTree::Ident(first) => {
                     let mut path = vec![first.to_string()];
-                    while is_colons(at)
-                        && let Some(TokenTree::Ident(name)) = tokens.get(at + 2)
+                    while is_colons(place)
+                        && let Some(TokenTree::Ident(name)) = tokens.get(place + 2)
                     {
                         path.push(name.to_string());
-                        at += 3;
+                        place += 3;
                     }
                     if path.len() > 1 {
                         self.add(&path, first.span());

@@ -29,13 +29,13 @@ impl StopActivity {
     const EXITING: u32 = 0x4;
 
     /// Reads the activity of the most active thread of a process.
-    pub(super) fn of_process(pid: u32) -> Self {
-        Self::of_threads(pid).unwrap_or_else(|error| Self::of_unreadable(&error))
+    pub(super) fn read(pid: u32) -> Self {
+        Self::read_threads(pid).unwrap_or_else(|error| Self::of_unreadable(&error))
     }
 
-    fn of_threads(pid: u32) -> io::Result<Self> {
+    fn read_threads(pid: u32) -> io::Result<Self> {
         let mut line = Vec::new();
-        let stat = stat::of(pid, &mut line)?;
+        let stat = stat::read_process(pid, &mut line)?;
         let leader = Self::of_stat(&stat);
         if stat.threads <= 1 || leader == Self::Moving {
             return Ok(leader);

@@ -29,7 +29,7 @@ struct TestTree {
 
 impl TestTree {
     /// Starts a shell that runs this script.
-    fn of(script: &str) -> Self {
+    fn start(script: &str) -> Self {
         Self::started("sh", &["-c", script])
     }
 
@@ -88,7 +88,7 @@ impl TestTree {
             })
         };
         let ids = pids.filter(has_mark).filter_map(|pid| {
-            let start_ticks = Some(stat::of(pid, &mut Vec::new()).ok()?.start_ticks);
+            let start_ticks = Some(stat::read_process(pid, &mut Vec::new()).ok()?.start_ticks);
             Some(ProcessId { pid, start_ticks })
         });
         ids.collect()
@@ -97,7 +97,8 @@ impl TestTree {
     fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
         let mut members = self.members();
         members.retain(|member| {
-            stat::of(member.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid)
+            stat::read_process(member.pid, &mut Vec::new())
+                .is_ok_and(|stat| stat.parent == parent.pid)
         });
         members
     }
@@ -241,7 +242,7 @@ fn killed(replies: &[Reply]) -> Vec<ProcessId> {
 
 #[test]
 fn a_supervisor_that_restarts_its_child_ends_with_it() {
-    let tree = TestTree::of("while :; do sleep 1000; done").wait_for_members(2);
+    let tree = TestTree::start("while :; do sleep 1000; done").wait_for_members(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
     let replies = end_whole_job(&tree, &[root, child]);
@@ -272,7 +273,7 @@ fn a_supervisor_of_many_restarts_none_of_them() {
 
 #[test]
 fn descendants_join_generation_after_generation() {
-    let tree = TestTree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").wait_for_members(4);
+    let tree = TestTree::start("sh -c 'sh -c \"sleep 1000; :\"; :'; :").wait_for_members(4);
     let replies = end_whole_job(&tree, &[tree.root()]);
     let order = killed(&replies);
     assert_eq!(order.len(), 4);
@@ -290,14 +291,14 @@ fn descendants_join_generation_after_generation() {
 
 #[test]
 fn descendants_in_other_sessions_end() {
-    let tree = TestTree::of("setsid sleep 1000 & setsid sleep 1000 & wait").wait_for_members(3);
+    let tree = TestTree::start("setsid sleep 1000 & setsid sleep 1000 & wait").wait_for_members(3);
     assert_eq!(joined(&end_whole_job(&tree, &[tree.root()])).len(), 2);
 }
 
 #[test]
 fn processes_that_ignore_signals_end() {
     let tree =
-        TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").wait_for_members(2);
+        TestTree::start("trap '' TERM INT HUP; while :; do sleep 1000; done").wait_for_members(2);
     end_whole_job(&tree, &[tree.root()]);
 }
 
@@ -307,7 +308,7 @@ fn a_fork_storm_ends() {
         f $(($1 - 1)) & f $(($1 - 1)) & wait; }; echo ready; f 8; :";
     // Everything else is prepared first: otherwise the storm is over when the forced end begins.
     let handler = TestHandler::new();
-    let tree = TestTree::of(STORM).ready();
+    let tree = TestTree::start(STORM).ready();
     handler.hold_all(&[tree.root()]);
     handler.force(&[tree.root()]);
     let ended = killed(&handler.replies_until_all_ended(1)).len();
@@ -317,8 +318,9 @@ fn a_fork_storm_ends() {
 
 #[test]
 fn a_job_at_rest_of_hundreds_ends() {
-    let tree = TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait")
-        .wait_for_members(301);
+    let tree =
+        TestTree::start("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait")
+            .wait_for_members(301);
     let began = clock::now();
     assert_eq!(joined(&end_whole_job(&tree, &[tree.root()])).len(), 300);
     say(&format!("301 processes: {:?}", clock::now().since(began)));
@@ -326,7 +328,7 @@ fn a_job_at_rest_of_hundreds_ends() {
 
 #[test]
 fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
-    let tree = TestTree::of("sleep 1000 & exec sleep 1000").wait_for_members(2);
+    let tree = TestTree::start("sleep 1000 & exec sleep 1000").wait_for_members(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
     let handler = TestHandler::new();
@@ -338,7 +340,7 @@ fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
         other => panic!("{other:?}"),
     }
     assert_eq!(
-        stat::of(root.pid, &mut Vec::new())
+        stat::read_process(root.pid, &mut Vec::new())
             .map(|stat| stat.state)
             .ok(),
         Some(State::Sleeping),
@@ -348,7 +350,7 @@ fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
 
 #[test]
 fn a_process_that_was_stopped_before_ends_too() {
-    let tree = TestTree::of("sh -c 'kill -STOP $$'; :").wait_for_members(2);
+    let tree = TestTree::start("sh -c 'kill -STOP $$'; :").wait_for_members(2);
     wait_for_state(tree.children_of(tree.root())[0], State::Stopped);
     end_whole_job(&tree, &[tree.root()]);
 }
@@ -416,7 +418,7 @@ fn if_one_process_may_not_be_ended_all_are_continued() {
     assert_eq!(children.len(), 2);
     let are_states_restored = || {
         let states = children.iter().map(|child| {
-            stat::of(child.pid, &mut Vec::new())
+            stat::read_process(child.pid, &mut Vec::new())
                 .expect("the process is alive")
                 .state
         });
@@ -441,7 +443,7 @@ fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_
     let Some(frozen) = is_root().then(FrozenFileSystem::new).flatten() else {
         return say("skipped: no file system can be mounted and frozen here");
     };
-    let tree = TestTree::of(&format!(
+    let tree = TestTree::start(&format!(
         "sleep 1000 & echo x > {}/file",
         frozen.place.display()
     ))

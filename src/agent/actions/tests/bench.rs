@@ -219,10 +219,10 @@ pub(in crate::agent::actions) struct Sleeper(pub(in crate::agent::actions) Child
 
 impl Sleeper {
     pub(in crate::agent::actions) fn start() -> Self {
-        Self::of("sleep", &["1000"])
+        Self::spawn("sleep", &["1000"])
     }
 
-    pub(in crate::agent::actions) fn of(program: &str, arguments: &[&str]) -> Self {
+    pub(in crate::agent::actions) fn spawn(program: &str, arguments: &[&str]) -> Self {
         let mut command = std::process::Command::new(program);
         Self(
             command
@@ -271,7 +271,7 @@ pub(in crate::agent::actions) fn id_of(pid: u32) -> ProcessId {
     ProcessId {
         pid,
         start_ticks: Some(
-            stat::of(pid, &mut Vec::new())
+            stat::read_process(pid, &mut Vec::new())
                 .expect("the process is alive")
                 .start_ticks,
         ),
@@ -281,7 +281,7 @@ pub(in crate::agent::actions) fn id_of(pid: u32) -> ProcessId {
 #[track_caller]
 pub(in crate::agent::actions) fn wait_for_state(process: ProcessId, state: State) {
     let deadline = clock::now().after(DEADLINE);
-    while stat::of(process.pid, &mut Vec::new())
+    while stat::read_process(process.pid, &mut Vec::new())
         .expect("it is not reaped")
         .state
         != state

@@ -44,7 +44,7 @@ pub(crate) struct Member {
     pub stage: Stage,
     pub caution: Option<Text>,
     /// Whether the agent found the process below one that it had stopped.
-    pub joined: bool,
+    pub was_found_late: bool,
     /// The parent as last seen; `None` if it was not listed.
     parent: Option<Process>,
     /// Whether the parent was seen to run another process of this name at the same time, as a queue
@@ -78,7 +78,7 @@ impl Member {
             gpus,
             stage: Stage::Unasked,
             caution: None,
-            joined: false,
+            was_found_late: false,
             parent,
             has_twin,
             ran,
@@ -106,7 +106,7 @@ impl Member {
             gpus: Vec::new(),
             stage,
             caution: None,
-            joined: true,
+            was_found_late: true,
             parent: None,
             has_twin: false,
             ran: None,
@@ -118,7 +118,7 @@ impl Member {
     }
 
     /// The arguments when the dialog opened, if the process runs another program now.
-    pub(crate) fn ran(&self) -> Option<&Argv> {
+    pub(crate) fn earlier_arguments(&self) -> Option<&Argv> {
         self.ran
             .as_ref()
             .filter(|ran| argv_of(&self.process).is_some_and(|runs| runs != **ran))
@@ -150,7 +150,7 @@ impl Member {
             })
     }
 
-    pub(super) fn see(&mut self, snapshot: &Snapshot) {
+    pub(super) fn update(&mut self, snapshot: &Snapshot) {
         if let Some(process) = snapshot.process(self.id()) {
             self.process.clone_from(process);
             self.ran = self.ran.take().or_else(|| argv_of(process));
@@ -248,12 +248,12 @@ impl Member {
 fn parent_of<'a>(process: &Process, snapshot: &'a Snapshot) -> Option<&'a Process> {
     let pid = process.facts.parent.ok()?;
     // Processes are sorted by PID.
-    let at = snapshot
+    let place = snapshot
         .processes
         .partition_point(|process| process.id.pid < pid);
     snapshot
         .processes
-        .get(at)
+        .get(place)
         .filter(|process| process.id.pid == pid)
 }
 

@@ -230,7 +230,7 @@ fn gputops_full_lines_and_ticks_are_read() {
         host.gpus[0].processes[0].memory = Ok(held);
         host.gpus[0].load.memory_used = Ok(held);
         host.processes[0].allocator =
-            Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
+            Some(allocator_stats(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
         let change = before
             .filter(|_| second % 100 != 0)
             .and_then(|before| Change::between(&before, &host));

@@ -58,10 +58,10 @@ impl<'a> EventLane<'a> {
             })
             .collect();
         let mut order: Vec<usize> = (0..placed.len()).collect();
-        order.sort_by_key(|at| (rank(placed[*at].event.severity), *at));
+        order.sort_by_key(|place| (rank(placed[*place].event.severity), *place));
         let mut taken: Vec<Vec<(f64, f64)>> = vec![Vec::new(); MOST_LANES];
-        for at in order {
-            let PlacedEvent { event, x, .. } = placed[at];
+        for place in order {
+            let PlacedEvent { event, x, .. } = placed[place];
             let width = text_width(&shortened(&event.label));
             // The label is right of its line, and left of it at the right end.
             let start = if x + 3.0 + width > RIGHT {
@@ -80,7 +80,7 @@ impl<'a> EventLane<'a> {
                 continue;
             };
             taken[lane].push((start.min(x), (start + width).max(x)));
-            placed[at].label = u32::try_from(lane).ok().map(|lane| (lane, start));
+            placed[place].label = u32::try_from(lane).ok().map(|lane| (lane, start));
         }
         let lanes = placed
             .iter()

@@ -109,8 +109,8 @@ fn an_even_growth_has_its_figure_within_two_minutes_and_is_urgent_while_four_min
 #[test]
 fn a_fast_growth_on_a_small_or_an_empty_gpu_is_urgent_although_it_is_not_called_a_leak() {
     let story = GrowthStory::of(&|second| 500.0 + 80.0 * second).play(600);
-    let at = first(&story, Growing::is_urgent);
-    assert!(at.is_some_and(|at| at <= 260), "{at:?}");
+    let second = first(&story, Growing::is_urgent);
+    assert!(second.is_some_and(|second| second <= 260), "{second:?}");
     assert!(
         story
             .iter()
@@ -229,7 +229,7 @@ fn the_process_that_fills_a_gpu_has_the_verdict_of_the_gpu() {
         host.gpus[0].load.memory_used = Ok(held + mib(42.0 * GIB));
         model.replace(host.clone());
     }
-    let [id, other] = [0, 1].map(|at: usize| host.processes[at].id);
+    let [id, other] = [0, 1].map(|place: usize| host.processes[place].id);
     let verdict = |subject| model.growth(&subject).map(|growth| growth.verdict());
     assert_eq!(
         verdict(GpuOrProcess::Gpu(host.gpus[0].uuid.clone())),

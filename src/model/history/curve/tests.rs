@@ -273,24 +273,24 @@ fn naive(
         let bucket = buckets.entry(at / resolution * resolution).or_default();
         *bucket = (*bucket).max(*value);
     }
-    let part = |at: usize| window.moment(at).0..window.moment(at + 1).0;
-    let of = |at: usize| {
-        let own = buckets.range(part(at));
+    let part = |part: usize| window.moment(part).0..window.moment(part + 1).0;
+    let of = |place: usize| {
+        let own = buckets.range(part(place));
         if let Some(own) = own.map(|(_, value)| *value).reduce(Option::max) {
             return own;
         }
-        let (_, before) = buckets.range(..part(at).start).next_back()?;
+        let (_, before) = buckets.range(..part(place).start).next_back()?;
         let last = samples
             .iter()
             .rev()
-            .find(|sample| sample.0 < part(at).start)?
+            .find(|sample| sample.0 < part(place).start)?
             .0;
         let next = samples
             .iter()
-            .find(|sample| sample.0 >= part(at).end)
+            .find(|sample| sample.0 >= part(place).end)
             .map_or(now, |sample| sample.0);
         let is_past =
-            samples.iter().any(|sample| sample.0 >= part(at).end) || part(at).start <= now;
+            samples.iter().any(|sample| sample.0 >= part(place).end) || part(place).start <= now;
         if next - last <= patience && is_past {
             *before
         } else {
@@ -332,11 +332,11 @@ proptest! {
         let last = Moment(samples[samples.len() - 1].0);
         let window = Window::until(last, Duration::from_secs(span), parts);
         let held = u64::try_from(patience.as_millis()).unwrap().max(1000) + Resolution::FIVE_MINUTES.width;
-        for (at, part) in curve.over(&window, last).into_iter().enumerate() {
+        for (place, part) in curve.over(&window, last).into_iter().enumerate() {
             let Some(MinMax { low, high }) = part else { continue };
-            let (from, to) = (window.moment(at).0.saturating_sub(held), window.moment(at + 1).0 + Resolution::FIVE_MINUTES.width);
+            let (from, to) = (window.moment(place).0.saturating_sub(held), window.moment(place + 1).0 + Resolution::FIVE_MINUTES.width);
             let near = || samples.iter().filter(|sample| (from..to).contains(&sample.0)).filter_map(|sample| sample.1);
-            prop_assert!(near().any(|value| value == low) && near().any(|value| value == high), "{low} {high} at {at}");
+            prop_assert!(near().any(|value| value == low) && near().any(|value| value == high), "{low} {high} at {place}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl Serialize for Track {
                     }
                     _ => put_steps(
                         &mut bytes,
-                        &std::array::from_fn::<u32, BLOCK, _>(|at| block.slot(at)),
+                        &std::array::from_fn::<u32, BLOCK, _>(|place| block.slot(place)),
                     ),
                 }
             }
@@ -176,10 +176,10 @@ fn small(bytes: &mut &[u8]) -> Option<u32> {
 /// Reads a number; `None` when it is cut off or has more than 35 bits.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
-    for at in 0..5 {
+    for place in 0..5 {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        number |= u64::from(byte & 0x7f) << (7 * at);
+        number |= u64::from(byte & 0x7f) << (7 * place);
         if *byte < 0x80 {
             return Some(number);
         }

@@ -78,7 +78,7 @@ fn a_process_whose_starter_lives_is_no_orphan() {
 fn missed(story: &VerdictStory, left: &str) -> Vec<String> {
     let verdicts = left
         .split(' ')
-        .map(|pid| story.of(pid.parse().expect("a PID")));
+        .map(|pid| story.verdict(pid.parse().expect("a PID")));
     let missed = verdicts.filter(|verdict| !verdict.is_orphan());
     missed
         .map(|verdict| format!("{} {}", verdict.process.pid, verdict.word()))
@@ -167,7 +167,7 @@ fn a_look_knows_what_a_recorder_saw() {
         story.line("fresh");
         story.pass(2);
         assert_eq!(
-            story.of(101).word(),
+            story.verdict(101).word(),
             "ok",
             "a program that computes under PID 1 may be under nohup"
         );
@@ -177,7 +177,7 @@ fn a_look_knows_what_a_recorder_saw() {
              holds 6.0 GiB"
         );
         assert_eq!(
-            (story.of(101).word(), story.of(101).sentence()),
+            (story.verdict(101).word(), story.verdict(101).sentence()),
             ("orphan", expected)
         );
     }

@@ -17,7 +17,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Reads the past of this host from the recorder that runs here, in a process of its own: a file
 /// system may hang.
-pub(super) fn past() -> Option<Receiver<Past>> {
+pub(super) fn read_past() -> Option<Receiver<Past>> {
     let mut command = detached_gputop();
     command
         .arg("file-action")

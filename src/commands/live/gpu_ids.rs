@@ -1,7 +1,7 @@
 //! The GPUs that `-i` chooses, by index, UUID or PCI address.
 
 use crate::base::text::Text;
-use crate::commands::read_hosts::HostState;
+use crate::commands::live::read_hosts::HostState;
 use crate::output::print_error;
 use crate::protocol::snapshot::{Gpu, Snapshot};
 

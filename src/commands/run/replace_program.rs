@@ -9,7 +9,7 @@ use crate::base::text::Text;
 use crate::output;
 
 /// Replaces this program by the command. Returns only if that fails, with the exit code of a shell.
-pub(super) fn replace_program(command: &mut Command) -> ExitCode {
+pub(in crate::commands) fn replace_program(command: &mut Command) -> ExitCode {
     /// The exit codes of a shell for a command that is not there, and for one that cannot be run.
     const NOT_FOUND: u8 = 127;
     const NOT_RUNNABLE: u8 = 126;

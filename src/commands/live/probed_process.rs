@@ -12,15 +12,15 @@ use crate::protocol::snapshot::{ProbeReport, Process};
 use crate::source::Source;
 
 /// The interval of an agent that is asked once.
-pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+pub(in crate::commands) const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// After this number of snapshots, a process without a report will have none soon.
 const MOST_PASSES: u32 = 8;
 
 /// The process with a PID, as a snapshot shows it.
-pub(super) struct ProbedProcess<'a> {
-    pub(super) process: &'a Process,
-    pub(super) report: &'a ProbeReport,
+pub(in crate::commands) struct ProbedProcess<'a> {
+    pub(in crate::commands) process: &'a Process,
+    pub(in crate::commands) report: &'a ProbeReport,
 }
 
 /// Calls `see` with the process that has this PID, after each pass, until it returns a result.
@@ -30,7 +30,7 @@ pub(super) struct ProbedProcess<'a> {
 /// # Errors
 ///
 /// When no agent can be started.
-pub(super) fn converse<T>(
+pub(in crate::commands) fn converse<T>(
     args: &ReadArgs,
     all: bool,
     pid: u32,

@@ -26,7 +26,7 @@ impl ChosenProcesses {
 
     /// Returns the snapshot without the processes that are not shown. `has_hosts` says whether the
     /// report names its hosts.
-    pub(crate) fn of<'a>(
+    pub(crate) fn filter<'a>(
         &self,
         host: &str,
         model: &HostModel,

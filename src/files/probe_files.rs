@@ -62,7 +62,7 @@ const ATTACH: &str = "attach.py";
 /// # Errors
 ///
 /// When no folder can be used. The error names the last one that was tried.
-pub(super) fn unpack() -> Result<PathBuf, String> {
+pub(crate) fn unpack() -> Result<PathBuf, String> {
     let mut checksum = crc32fast::Hasher::new();
     for (path, bytes) in FILES {
         checksum.update(path.as_bytes());

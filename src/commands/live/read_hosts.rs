@@ -29,7 +29,7 @@ const PASSES_FOR_RATES: u32 = 2;
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// Decides whether a host was read well enough for a report.
-pub(super) type IsEnough = fn(&HostModel) -> bool;
+pub(in crate::commands) type IsEnough = fn(&HostModel) -> bool;
 
 /// The state of a host after a pass of all hosts.
 pub(crate) struct HostState<'a> {
@@ -37,9 +37,9 @@ pub(crate) struct HostState<'a> {
     /// The name of the host.
     pub(crate) name: &'a str,
     /// The name, and beside it the host's own name if that differs.
-    pub(super) both_names: String,
+    pub(in crate::commands) both_names: String,
     /// Whether a sentence on the host must name it: it is not simply this host.
-    pub(super) must_be_named: bool,
+    pub(in crate::commands) must_be_named: bool,
     /// The model of the host and its snapshot; `None` if nothing was read since its source was
     /// started.
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
@@ -170,8 +170,8 @@ pub(crate) fn is_scanned(model: &HostModel) -> bool {
 
 /// The state of all sources so far.
 #[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) sources: Sources,
+pub(in crate::commands) struct Watch {
+    pub(in crate::commands) sources: Sources,
     fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,
@@ -202,9 +202,13 @@ struct HostProgress {
 
 impl Watch {
     /// Starts the sources. The caller must be inside of the runtime.
-    pub(super) fn start(sources: Vec<Source>) -> io::Result<Self> {
+    pub(in crate::commands) fn start(sources: Vec<Source>) -> io::Result<Self> {
         let is_local = |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
-        let recorded = sources.iter().any(is_local).then(recorder::past).flatten();
+        let recorded = sources
+            .iter()
+            .any(is_local)
+            .then(recorder::read_past)
+            .flatten();
         let sources = Sources::start(sources, None)?;
         let mut fleet = Fleet::default();
         let mut hosts = BTreeMap::new();
@@ -234,7 +238,7 @@ impl Watch {
 
     /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the
     /// host has ended, or the time is up. Reads a recording to its end, however long that takes.
-    pub(super) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
+    pub(in crate::commands) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
         let deadline = Instant::now() + timeout;
         while !self.is_settled(is_enough) {
             let event = if self.sources.is_recording() {
@@ -264,7 +268,7 @@ impl Watch {
     }
 
     /// Waits until the recorder's checkpoint is read, but not long, and goes on from it.
-    pub(super) fn wait_for_recorder(&mut self) {
+    pub(in crate::commands) fn wait_for_recorder(&mut self) {
         let left = recorder::PATIENCE.saturating_sub(self.started.elapsed());
         let Some(past) = self
             .recorded
@@ -364,7 +368,11 @@ impl Watch {
     }
 
     /// Returns the state of each host.
-    pub(super) fn states(&self, timeout: Duration, is_enough: IsEnough) -> Vec<HostState<'_>> {
+    pub(in crate::commands) fn states(
+        &self,
+        timeout: Duration,
+        is_enough: IsEnough,
+    ) -> Vec<HostState<'_>> {
         let state = |(host, progress): (&HostKey, &HostProgress)| {
             let model = self.fleet.host(*host).filter(|_| progress.has_snapshot);
             HostState {
@@ -412,7 +420,7 @@ impl Watch {
 
     /// Prepares for the next report, which needs one more pass of each host. Restarts the sources
     /// that have ended, not more often than the interval.
-    pub(super) async fn next_report(&mut self, interval: Duration) {
+    pub(in crate::commands) async fn next_report(&mut self, interval: Duration) {
         if self.hosts.values().any(|progress| progress.ended.is_some()) {
             sleep_until(Instant::now() + interval).await;
         }
