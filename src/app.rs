@@ -15,7 +15,6 @@ pub(crate) mod page;
 mod pausable;
 pub(crate) mod recordings;
 pub(crate) mod settings;
-pub(crate) mod user_hues;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +54,6 @@ use self::recordings::active_recording::ActiveRecording;
 use self::recordings::marks::Marks;
 use self::recordings::replay::Replay;
 use self::settings::ThemeName;
-use self::user_hues::UserHues;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
@@ -115,7 +113,6 @@ pub struct App {
     /// The areas of the screen: [`App::refresh`] divides it anew after each event.
     layout: Option<Layout>,
     pub(crate) theme: ThemeName,
-    pub(crate) user_hues: UserHues,
     /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
     pub(crate) data: Pausable,
@@ -160,7 +157,6 @@ impl App {
             size: (0, 0),
             layout: None,
             theme: ThemeName::default(),
-            user_hues: UserHues::default(),
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
@@ -279,7 +275,7 @@ impl App {
     /// The span of time that the graphs show; zero while there is nothing to draw.
     pub(crate) fn graph_span(&self) -> Duration {
         self.graph_model()
-            .map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
+            .map_or(Duration::ZERO, |_| self.graph.span())
     }
 
     /// The GPU or process of the graph: that of the graph over the whole screen while it is open,
@@ -523,7 +519,6 @@ impl App {
     /// of graphs, lines of a page.
     fn refresh(&mut self) {
         self.update_troubles();
-        self.user_hues.learn(self.data.shown());
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         self.refresh_badges();

@@ -28,6 +28,7 @@ mod ranked_trouble;
 mod reclaim;
 mod recorded_clock;
 mod unaccounted;
+mod user_hues;
 mod verdict;
 
 pub(crate) use self::advice::{
@@ -57,6 +58,7 @@ pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::recorded_clock::RecordedClock;
 pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
+pub(crate) use self::user_hues::UserHue;
 pub use self::verdict::{
     KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind,
 };

@@ -55,8 +55,8 @@ impl LoadRows {
 pub(crate) struct GraphView {
     /// Whether the panel below the lists is open.
     pub(super) visibility: GraphVisibility,
-    /// The span of time that the user chose; `None` for [`DEFAULT_SPAN`]. A graph shows less until
-    /// the history is as long.
+    /// The span of time that the user chose; `None` for [`DEFAULT_SPAN`], or the shortest one that
+    /// reaches the forecast. A graph fills from the right while the history is shorter.
     pub chosen_span: Option<Duration>,
     /// Whether the scale shows only the amounts in use, instead of beginning at 0.
     pub(super) is_zoomed: bool,
@@ -81,14 +81,21 @@ pub(crate) struct StillGraph {
 }
 
 impl GraphView {
-    /// The span that the graph shows: the chosen one, or as much of it as the history has.
-    pub(crate) fn span(&self, model: &HostModel) -> Duration {
-        self.still
-            .map_or_else(|| self.longest_span().min(model.span()), |still| still.span)
+    /// The span that the graph shows.
+    pub(crate) fn span(&self) -> Duration {
+        match (self.still, self.shown.first()) {
+            (None, Some(panel)) => panel.span,
+            _ => self.span_without_forecast(),
+        }
     }
 
-    fn longest_span(&self) -> Duration {
-        self.chosen_span.unwrap_or(DEFAULT_SPAN)
+    /// The span that a graph without a forecast shows: the chosen one. It does not depend on the
+    /// length of the history, so that the axis stays.
+    fn span_without_forecast(&self) -> Duration {
+        self.still.map_or_else(
+            || self.chosen_span.unwrap_or(DEFAULT_SPAN),
+            |still| still.span,
+        )
     }
 
     pub(crate) fn cursor(&self) -> Option<Moment> {
@@ -102,7 +109,7 @@ impl GraphView {
     /// Moves the cursor this many steps into the past, or towards the present.
     pub(super) fn step_back(&mut self, steps: isize, host: HostKey, model: &HostModel) {
         let from = self.cursor().unwrap_or_else(|| model.now());
-        let distance = self.span(model) / CURSOR_STEPS
+        let distance = self.span() / CURSOR_STEPS
             * u32::try_from(steps.unsigned_abs()).unwrap_or(CURSOR_STEPS);
         let to = if steps < 0 {
             from.after(distance)
@@ -125,7 +132,7 @@ impl GraphView {
         let cursor = at
             .max(began)
             .max(Moment(now.0.saturating_sub(millis(WEEK))));
-        let span = self.span(model);
+        let span = self.span();
         let end = match self.still.map_or(now, |still| still.end) {
             end if cursor >= end => cursor.after(span / 4).min(now),
             end if end.since(cursor) >= span => cursor.after(span * 3 / 4).min(now),
@@ -141,8 +148,8 @@ impl GraphView {
 
     /// Shows more time, or less, by this many steps.
     pub(super) fn zoom(&mut self, by: isize, model: &HostModel) {
-        let before = self.span(model);
-        let from = if by < 0 { before } else { self.longest_span() };
+        let before = self.span();
+        let from = before;
         let place = ZOOMS
             .partition_point(|zoom| Duration::from_mins(*zoom) < from)
             .min(ZOOMS.len() - 1);
@@ -150,7 +157,7 @@ impl GraphView {
         // The moment under the cursor stays in its column; without a cursor, the right edge stays.
         if let Some(still) = &mut self.still {
             let behind = still.end.since(still.cursor).as_secs_f64() / before.as_secs_f64();
-            still.span = span.min(model.span());
+            still.span = span;
             still.end = still
                 .cursor
                 .after(still.span.mul_f64(behind))

@@ -89,6 +89,8 @@ pub enum GpuView {
     Auto,
     /// As tiles, also if they leave little room.
     Tiles,
+    /// As tiles that show use alone: memory that stays the same says little.
+    Use,
     /// One row for each.
     Rows,
 }
@@ -99,7 +101,8 @@ impl GpuView {
     pub fn next(self) -> Self {
         match self {
             Self::Auto => Self::Tiles,
-            Self::Tiles => Self::Rows,
+            Self::Tiles => Self::Use,
+            Self::Use => Self::Rows,
             Self::Rows => Self::Auto,
         }
     }
@@ -417,7 +420,7 @@ impl ScreenShape {
         let fair = between * 2 / 5;
         let most = match self.gpu_view {
             GpuView::Auto => fair,
-            GpuView::Tiles => between.saturating_sub(PROCESSES + 2),
+            GpuView::Tiles | GpuView::Use => between.saturating_sub(PROCESSES + 2),
             GpuView::Rows => return None,
         };
         let (columns, rows) = TileGrid::shape(self.width, self.gpus)?;

@@ -141,6 +141,28 @@ impl WallClock {
         }
     }
 
+    /// Returns `13:41` for a moment that is to come; from 20 hours on with the weekday, as in
+    /// `Fri 13:41`, and from six days on with the date.
+    pub fn ahead(self, at: Moment, now: Moment) -> String {
+        const NEXT_DAY: Duration = Duration::from_hours(20);
+        const NEXT_WEEK: Duration = Duration::from_hours(6 * 24);
+        let local = self.local_ms(at);
+        let time = Self::hour_and_minute(local);
+        match at.since(now) {
+            left if left < NEXT_DAY => time,
+            left if left < NEXT_WEEK => format!("{} {time}", Self::weekday(local)),
+            _ => format!("{} {time}", Self::day(local)),
+        }
+    }
+
+    /// Returns the weekday of a local time, as in `Fri`.
+    fn weekday(local_ms: u64) -> &'static str {
+        const DAY: u64 = 24 * 3600 * 1000;
+        // 1 January 1970 was a Thursday.
+        const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+        usize::try_from(local_ms / DAY % 7).map_or("", |day| WEEKDAYS[day])
+    }
+
     /// Returns the month and day of a local time, as in `07-14`.
     pub fn day(local_ms: u64) -> String {
         local_time(local_ms, 0)[5..10].to_owned()
@@ -186,6 +208,17 @@ pub fn local_time(unix_ms: u64, offset: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_to_come_has_its_weekday_from_the_next_day_on() {
+        // Thursday, 26 November 2026, 10:12 UTC.
+        let clock = WallClock::new(Moment(0), 1_795_687_920_000, 0);
+        let ahead = |hours| clock.ahead(Moment(0).after(Duration::from_hours(hours)), Moment(0));
+        assert_eq!(
+            [1, 19, 20, 48, 200].map(ahead),
+            ["11:12", "05:12", "Fri 06:12", "Sat 10:12", "12-04 18:12"]
+        );
+    }
 
     #[test]
     fn a_moment_has_a_clock_time_in_the_time_zone_of_its_host() {

@@ -16,13 +16,14 @@ use serde::{Deserialize, Serialize};
 use super::growth::LeakDetectors;
 use super::history::History;
 use super::news::NewsLog;
+use super::user_hues::UserHues;
 use super::verdict::process_records::ProcessRecords;
 use crate::base::text::Text;
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::snapshot::Snapshot;
 
-/// The version of the state. It grows when a field of these types comes, goes or changes its
-/// meaning: recordings of the version before then lose their checkpoints, and are read from their
+/// The version of the state. It grows when a field of these types comes without a default, goes or
+/// changes its meaning: recordings of the version before then lose their checkpoints, and are read from their
 /// first line.
 pub(super) const VERSION: u32 = 5;
 
@@ -34,6 +35,9 @@ pub(super) struct DerivedState<'a> {
     pub(super) leaks: Cow<'a, LeakDetectors>,
     pub(super) records: Cow<'a, ProcessRecords>,
     pub(super) news: Cow<'a, NewsLog>,
+    /// Older checkpoints have none.
+    #[serde(default)]
+    pub(super) user_hues: Cow<'a, UserHues>,
 }
 
 impl DerivedState<'_> {

@@ -15,6 +15,7 @@ use super::past::Past;
 use super::process_total::{ProcessTotal, process_totals};
 use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
+use super::user_hues::{UserHue, UserHues};
 use super::verdict::process_records::{ProcessRecords, ProcessView, RecordedTime};
 use super::verdict::{self, Verdict};
 use crate::base::text::Text;
@@ -40,6 +41,7 @@ pub struct HostModel {
     leaks: LeakDetectors,
     growing: Vec<Growing>,
     news: NewsLog,
+    user_hues: UserHues,
     /// The viewer time since the latest line.
     silence: ViewerTime,
 }
@@ -87,7 +89,10 @@ impl HostModel {
             .as_ref()
             .is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id)
         {
-            *self = Self::default();
+            *self = Self {
+                user_hues: std::mem::take(&mut self.user_hues),
+                ..Self::default()
+            };
         }
         // Lookups search a sorted list, and a far agent may send an unsorted one.
         snapshot.processes.sort_by_key(|process| process.id);
@@ -124,6 +129,7 @@ impl HostModel {
             leaks: Cow::Borrowed(&self.leaks),
             records: Cow::Borrowed(&self.records),
             news: Cow::Borrowed(&self.news),
+            user_hues: Cow::Borrowed(&self.user_hues),
         };
         state.to_checkpoint(latest)
     }
@@ -141,6 +147,7 @@ impl HostModel {
         self.records = state.records.into_owned();
         self.records.recorded = recorded;
         self.news = state.news.into_owned();
+        self.user_hues = state.user_hues.into_owned();
         self.judge(false);
         // A jump in a recording goes to the snapshot that the checkpoint is from.
         if checkpoint.at < self.now() {
@@ -148,6 +155,11 @@ impl HostModel {
         } else {
             self.growing = self.find_growing(&[]);
         }
+    }
+
+    /// Returns the hue of a user; `None` for a user whom no hue was left for.
+    pub(crate) fn user_hue(&self, name: &Text) -> Option<UserHue> {
+        self.user_hues.hue(name)
     }
 
     /// Replaces the news by those of a checkpoint, which is ignored as in [`HostModel::apply`].
@@ -490,6 +502,7 @@ impl HostModel {
         self.process_totals = process_totals(latest);
         if !is_settled {
             self.tree = ProcessTree::of(latest);
+            self.user_hues.learn(latest);
         }
         self.unaccounted = latest
             .gpus

@@ -427,7 +427,7 @@ impl NewsLog {
         }
         let full = match (growing.left(), sources.clock) {
             (Some(left), Some(clock)) => {
-                format!(", full at {}", clock.near(now.after(left), now))
+                format!(", full {}", clock.ahead(now.after(left), now))
             }
             (Some(left), None) => format!(", full in {}", Elapsed(left)),
             (None, _) => String::new(),

@@ -180,7 +180,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             return;
         };
         let user = gpu_users::names(row.model, row.gpu).into_iter().next();
-        pen.mark_edge(theme, user.and_then(|user| app.user_hues.hue(&user)), false);
+        pen.mark_edge(
+            theme,
+            user.and_then(|user| row.model.user_hue(&user)),
+            false,
+        );
         draw_line(&mut pen, theme, app, row, &columns);
         if app.focus == List::Gpus && place == cursor {
             pen.select(theme, area.row());

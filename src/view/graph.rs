@@ -26,6 +26,7 @@ use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
 use crate::output::labels;
+use crate::output::labels::growth::full_between;
 
 /// The least width of a graph whose head says that it shows memory.
 const HEAD_WITH_MEMORY: u16 = 76;
@@ -64,7 +65,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     time_axis::draw(buffer, theme, panel, clock, now);
     let cursor = app.graph.cursor();
     match &panel.subject.subject {
-        GpuOrProcess::Gpu(uuid) => stack::draw_gpu(buffer, theme, model, uuid, panel, cursor),
+        GpuOrProcess::Gpu(uuid) => stack::draw_gpu(buffer, theme, app, uuid, panel),
         GpuOrProcess::Process(_) => {
             stack::draw_process(buffer, theme, model, panel, series, cursor);
         }
@@ -125,12 +126,7 @@ fn head(
     panel: &Panel,
     series: &MemoryHistory,
 ) {
-    let span = app.graph_span();
-    let words = labels::period(span);
-    let span = match app.graph.chosen_span {
-        Some(chosen) if span < chosen => format!("{words} of {}", labels::period(chosen)),
-        _ => words,
-    };
+    let span = labels::period(panel.span);
     let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
     let has_room = panel.area.width > width + 30;
     if let Some(mut pen) = Pen::at(buffer, panel.area, 0).filter(|_| has_room) {
@@ -193,9 +189,8 @@ fn figures(
 ) {
     held_memory(pen, theme, model, panel, series);
     if let Some(full) = panel.projection.and_then(|projection| projection.full) {
-        // The clock time of the likeliest end is in the plot.
-        let text = format!("full in {} to {}", Elapsed(full.low), Elapsed(full.high));
-        figure(pen, theme, "", &text, theme.alarm());
+        let text = full_between(model.wall_clock(), model.now(), &full);
+        figure(pen, theme, "", &format!(" {text} "), theme.alarm());
     }
     let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()

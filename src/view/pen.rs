@@ -11,8 +11,8 @@ use super::mirror::{self, Samples};
 use super::theme::{self, Fill, Theme};
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
-use crate::app::user_hues::UserHue;
 use crate::base::units::Bytes;
+use crate::model::UserHue;
 use crate::model::{Breakdown, MemoryPart};
 
 /// A position in a line of the screen. Text is written there, and moves the position to the right.

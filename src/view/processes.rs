@@ -20,9 +20,9 @@ use crate::app::lists::process_cells::ProcessLine;
 use crate::app::lists::process_columns::ProcessColumn;
 use crate::app::lists::process_widths::{MEMORY, ProcessWidths};
 use crate::app::lists::{rows, unread_stats};
-use crate::app::user_hues::UserHue;
 use crate::app::{App, List, silence_words};
 use crate::base::units::Bytes;
+use crate::model::UserHue;
 use crate::model::{
     Breakdown, GpuOrProcess, HostGpu, HostProcess, ProcessTotal, Severity, Total, UnaccountedMemory,
 };
@@ -243,7 +243,7 @@ impl RowPainter<'_> {
         };
         let reading = if is_old { theme.dim() } else { plain };
         let user = line.process.facts.user.as_ref().ok();
-        let hue = user.and_then(|user| self.app.user_hues.hue(user));
+        let hue = user.and_then(|user| line.model.user_hue(user));
         let uid = line.snapshot.host.facts.uid;
         let is_mine = uid != 0 && line.process.facts.uid == Ok(uid);
         pen.mark_edge(theme, hue, is_mine);

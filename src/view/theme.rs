@@ -33,9 +33,9 @@ pub(super) use self::fill::{Fill, cells};
 use self::palette::{Palette, Rgb};
 use crate::app::lists::columns::Tone;
 use crate::app::settings::ThemeName;
-use crate::app::user_hues::UserHue;
 use crate::base::terminal::ColourDepth;
 use crate::model::Severity;
+use crate::model::UserHue;
 
 /// The styles of all roles on one terminal.
 #[derive(Debug, Clone, Copy)]

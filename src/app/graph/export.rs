@@ -34,10 +34,11 @@ impl App {
         let subject = self.subject()?;
         let model = self.fleet().host(subject.host)?;
         let end = self.graph.still.map_or(model.now(), |still| still.end);
-        let rows = self.graph_span().as_secs().clamp(1, MOST_ROWS);
+        let span = self.graph_span().min(model.span());
+        let rows = span.as_secs().clamp(1, MOST_ROWS);
         let window = Window::until(
             end,
-            self.graph_span().max(Duration::from_secs(1)),
+            span.max(Duration::from_secs(1)),
             usize::try_from(rows).ok()?,
         );
         let mut csv = SeriesCsv {

@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
-use super::GraphView;
 use super::scale::Scale;
+use super::{GraphView, ZOOMS};
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{
@@ -104,6 +104,26 @@ impl Projection {
             limit,
             full: evidence.forecast,
         })
+    }
+
+    /// Returns the shortest span of the past, of `least` at least, beside which the future reaches
+    /// to the end of memory; `least` where none does. The old span stays while it fits.
+    fn span_that_reaches(&self, least: Duration, old: Option<Duration>) -> Duration {
+        let Some(full) = self.full else { return least };
+        let spans = || {
+            ZOOMS
+                .into_iter()
+                .map(Duration::from_mins)
+                .filter(|span| *span >= least)
+        };
+        // Beside half of the plot, the future is as long as the past.
+        let needed = full.likely * 9 / 8;
+        let Some(fresh) = spans().find(|span| *span >= needed) else {
+            return least;
+        };
+        let next = spans().find(|span| *span > fresh);
+        old.filter(|old| *old >= full.likely && (*old == fresh || Some(*old) == next))
+            .unwrap_or(fresh)
     }
 
     /// Chooses one of the [`PAST_SHARES`] so that the future reaches to the end of memory, or
@@ -212,7 +232,13 @@ impl Panel {
         let is_zoomed = graph_view.is_zoomed;
         let is_ahead = graph_view.still.is_none() && !is_zoomed;
         let projection = Projection::new(model, &subject.subject).filter(|_| is_ahead);
-        let span = graph_view.span(model);
+        let old_span = old.map(|old| old.span);
+        let span = match (&projection, graph_view.chosen_span) {
+            (Some(projection), None) => {
+                projection.span_that_reaches(graph_view.span_without_forecast(), old_span)
+            }
+            _ => graph_view.span_without_forecast(),
+        };
         let old_share = old.map(|old| old.past_share);
         let past_share = projection.map_or(0, |projection| projection.past_share(old_share, span));
         let (share, whole) = PAST_SHARES[past_share];

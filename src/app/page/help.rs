@@ -92,16 +92,12 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("job", "a launcher and all processes that it started"),
     (
-        "last 15m",
-        "in a tile: the memory of the GPU in that time; +1.2G/15m is how much it grew",
+        "a tile",
+        "use (SM) grows upwards and memory downwards from the middle: the last 15 minutes",
     ),
     (
-        "full in 8m",
-        "a process leaks, and the memory of the GPU ends then if it goes on",
-    ),
-    (
-        "OOM 04:12",
-        "in a graph: the time at which memory ends if the leak goes on",
+        "full 13:41",
+        "the memory of the GPU ends then if the growth goes on; (13:38–13:45) is the likely range",
     ),
     (
         "at first",

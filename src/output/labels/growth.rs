@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::short_amount;
+use crate::base::time::WallClock;
+use crate::base::units::Moment;
 use crate::model::{Forecast, Growing, HostModel, Rate};
 
 /// A rate in at most eleven columns: `+2.3G/min`, `+640M/h`.
@@ -11,30 +13,35 @@ pub(crate) fn rate(rate: Rate) -> String {
     format!("+{}/{unit}", short_amount(amount))
 }
 
-/// When memory is full: `full 13:41`, or `full in 12m` where the time of day is not known. `None`
-/// where nobody can say.
+/// When memory is full: `full 13:41`, with the weekday from 20 hours on, or `full in 12m` where the
+/// time of day is not known. `None` where nobody can say.
 pub(crate) fn when_full(model: &HostModel, growing: &Growing) -> Option<String> {
-    let left = growing.left()?;
-    Some(model.wall_clock().map_or_else(
-        || format!("full in {}", rounded(left)),
-        |clock| format!("full {}", clock.near(model.now().after(left), model.now())),
-    ))
+    Some(full_after(model.wall_clock(), model.now(), growing.left()?))
 }
 
 /// When memory is full, and the earliest and latest time of that: `full 13:41 (13:38–13:45)`.
 /// `None` where nobody can say so closely: the range is wider than the time left.
 pub(crate) fn full_within(model: &HostModel, growing: &Growing) -> Option<String> {
     let forecast = growing.evidence.forecast.filter(is_close)?;
-    let range = match model.wall_clock() {
-        Some(clock) => [forecast.low, forecast.high]
-            .map(|left| clock.near(model.now().after(left), model.now())),
-        None => [forecast.low, forecast.high].map(rounded),
-    };
-    Some(format!(
-        "{} ({})",
-        when_full(model, growing)?,
-        range.join("–")
-    ))
+    Some(full_between(model.wall_clock(), model.now(), &forecast))
+}
+
+/// `full 13:41`, this time after `now`; `full in 12m` where the time of day is not known.
+pub(crate) fn full_after(clock: Option<WallClock>, now: Moment, left: Duration) -> String {
+    clock.map_or_else(
+        || format!("full in {}", rounded(left)),
+        |clock| format!("full {}", clock.ahead(now.after(left), now)),
+    )
+}
+
+/// `full 13:41 (13:38–13:45)`: the likely time, and the range that holds in eight of ten cases.
+pub(crate) fn full_between(clock: Option<WallClock>, now: Moment, forecast: &Forecast) -> String {
+    let range = [forecast.low, forecast.high].map(|left| match clock {
+        Some(clock) => clock.ahead(now.after(left), now),
+        None => rounded(left),
+    });
+    let likely = full_after(clock, now, forecast.likely);
+    format!("{likely} ({})", range.join("–"))
 }
 
 /// Whether the range of a forecast is narrower than the time left.

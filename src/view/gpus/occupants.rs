@@ -68,7 +68,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, 
         };
         pen.put(separator, theme.dim());
         if names_users && user.name.width() <= pen.room() {
-            let hue = app.user_hues.hue(&user.name.as_str().into());
+            let hue = model.user_hue(&user.name.as_str().into());
             pen.put(&user.name, theme.user(hue)).skip(1);
         }
         let room = pen.room().saturating_sub(others);

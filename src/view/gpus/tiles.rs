@@ -19,7 +19,7 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 use unicode_width::UnicodeWidthStr;
 
 use super::{is_read, occupants, shared_memory_words};
-use crate::app::layout::{Area, TileGrid};
+use crate::app::layout::{Area, GpuView, TileGrid};
 use crate::app::lists::columns::{Align, Cell};
 use crate::app::lists::gpu_columns::GpuColumn;
 use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
@@ -185,13 +185,8 @@ fn title(
             break;
         }
         let width = name.as_str().width().min(pen.room().saturating_sub(1));
-        pen.cell(
-            name,
-            width,
-            Align::Left,
-            theme.user(app.user_hues.hue(name)),
-        )
-        .put(" ", theme.text());
+        pen.cell(name, width, Align::Left, theme.user(model.user_hue(name)))
+            .put(" ", theme.text());
     }
     let edge = Area {
         x: area.x + 2,
@@ -227,12 +222,15 @@ fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: 
         Fill::Other
     } else {
         let user = gpu_users::names(model, gpu).into_iter().next();
-        Fill::User(user.and_then(|user| app.user_hues.hue(&user)))
+        Fill::User(user.and_then(|user| model.user_hue(&user)))
     };
     let memory = history.zip(gpu.load.memory_total.ok());
     let memory =
         memory.map(|(history, all)| Samples::of_memory(&history.memory, now, all, fill, cells));
-    mirror::draw(buffer, theme, graph, usage.as_ref(), memory.as_ref());
+    match (app.gpus.view, &usage) {
+        (GpuView::Use, Some(usage)) => mirror::draw_up(buffer, theme, graph, usage),
+        _ => mirror::draw(buffer, theme, graph, usage.as_ref(), memory.as_ref()),
+    }
     let beside = Area {
         x: graph.x + graph.width + 1,
         width: FIGURES,

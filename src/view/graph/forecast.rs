@@ -10,18 +10,11 @@ use crate::app::graph::panel::{Panel, Projection};
 use crate::app::layout::Area;
 use crate::base::time::WallClock;
 use crate::base::units::{Bytes, Moment};
+use crate::output::labels::growth::full_after;
 use crate::view::theme::Theme;
 
 /// The least memory of others that a graph mentions: less is that of the driver.
 const LEAST_OF_OTHERS: Bytes = Bytes(1 << 30);
-
-/// `OOM 04:12`, the time at which memory ends; `OOM` if the wall clock is not known.
-pub(super) fn end_time(clock: Option<WallClock>, now: Moment, after: Duration) -> String {
-    clock.map_or_else(
-        || "OOM".to_owned(),
-        |clock| format!("OOM {}", clock.near(now.after(after), now)),
-    )
-}
 
 /// Draws the likeliest path in red up to the line where memory ends, the earliest and the latest
 /// path dimmed, and the time at which memory ends.
@@ -63,7 +56,7 @@ pub(super) fn draw(
     let (Some(full), Some(limit)) = (projection.full, limit) else {
         return;
     };
-    let label = end_time(clock, now, full.likely);
+    let label = full_after(clock, now, full.likely);
     let label_width = u16::try_from(label.len()).unwrap_or(u16::MAX);
     let column = full.likely.as_millis() / panel.window.part().as_millis().max(1);
     let column = u16::try_from(column)

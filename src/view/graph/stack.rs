@@ -5,8 +5,10 @@
 use ratatui::buffer::Buffer;
 
 use super::areas::{self, Areas};
+use crate::app::App;
 use crate::app::graph::panel::Panel;
 use crate::app::lists::columns::Align;
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{
     AllocatorHistory, HostModel, MemoryHistory, ProcessHistory, TensorHistory, TensorLayer,
@@ -47,6 +49,10 @@ fn amounts(series: &MemoryHistory, panel: &Panel, now: Moment) -> Vec<Option<Byt
         .collect()
 }
 
+fn user(process: &ProcessHistory) -> Option<&Text> {
+    process.facts()?.user.as_ref().ok()
+}
+
 /// The layers of a GPU from the bottom, in the order of their first appearance.
 fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
     let now = model.now();
@@ -70,20 +76,27 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
         shown.retain(|(_, (_, _, series))| series.peak >= least);
         shown.truncate(MOST);
     }
-    // The fill of a process depends on its rank among all, so that it stays when another process
-    // leaves the graph.
-    let mut free: Vec<usize> = (0..MOST).collect();
-    let mut fill = |rank: usize| {
-        let place = free
-            .iter()
-            .position(|fill| *fill >= rank % MOST)
-            .unwrap_or(0);
-        Fill::Layer(free.remove(place))
+    // Each process has the hue of its user, and a shade by its rank among all processes of that
+    // user, so that it stays when another process leaves the graph.
+    let all = model.history().gpu_processes(gpu);
+    let fill = |rank: usize, process: &ProcessHistory| {
+        let user_of_layer = user(process);
+        let earlier = all.iter().take(rank);
+        let shade = earlier
+            .filter(|(_, other, _)| user(other) == user_of_layer)
+            .count();
+        Fill::Process(
+            user_of_layer.and_then(|user| model.user_hue(user)),
+            u8::try_from(shade % 255).unwrap_or(0),
+        )
     };
     let layer =
         |(rank, (id, process, series)): (usize, (_, &ProcessHistory, &MemoryHistory))| Layer {
-            name: name_of(id, &process.name()),
-            fill: fill(rank),
+            name: match user(process) {
+                Some(user) => format!("{user} {}", name_of(id, &process.name())),
+                None => name_of(id, &process.name()),
+            },
+            fill: fill(rank, process),
             amounts: amounts(series, panel, now),
             held: match cursor {
                 Some(at) => series.at(at, now).map(|range| range.high),
@@ -95,14 +108,11 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
 }
 
 /// Draws the layers of a GPU, and their names at the right where there is room.
-pub(super) fn draw_gpu(
-    buffer: &mut Buffer,
-    theme: Theme,
-    model: &HostModel,
-    gpu: &GpuUuid,
-    panel: &Panel,
-    cursor: Option<Moment>,
-) {
+pub(super) fn draw_gpu(buffer: &mut Buffer, theme: Theme, app: &App, gpu: &GpuUuid, panel: &Panel) {
+    let cursor = app.graph.cursor();
+    let Some(model) = app.fleet().host(panel.subject.host) else {
+        return;
+    };
     let Some(series) = model.history().gpu(gpu).map(|history| &history.memory) else {
         return;
     };

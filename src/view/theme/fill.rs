@@ -5,9 +5,9 @@ use ratatui::style::{Color, Modifier, Style};
 use super::Theme;
 use super::palette::{Palette, Rgb};
 use crate::app::settings::ThemeName;
-use crate::app::user_hues::UserHue;
 use crate::base::units::Bytes;
 use crate::model::TensorLayer;
+use crate::model::UserHue;
 
 /// The meaning of a filled area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +24,16 @@ pub(in crate::view) enum Fill {
     Layer(usize),
     /// Memory of a user.
     User(Option<UserHue>),
+    /// Memory of one of several processes of a user: each has a shade of the user's hue.
+    Process(Option<UserHue>, u8),
 }
 
 impl Fill {
     /// The number of layers that have fills of their own.
     pub(in crate::view) const LAYERS: usize = 6;
+
+    /// The number of shades of a user's hue.
+    const SHADES: u8 = 3;
 
     /// The fill of a layer of PyTorch's memory.
     pub(in crate::view) fn of_layer(layer: TensorLayer) -> Self {
@@ -47,6 +52,9 @@ impl Fill {
             Self::Layer(layer) => palette.layers[layer % Self::LAYERS],
             Self::User(Some(hue)) => palette.users[hue.place()],
             Self::User(None) => palette.dim,
+            Self::Process(hue, shade) => Self::User(hue)
+                .colour(palette)
+                .towards(palette.background, 0.22 * f64::from(shade % Self::SHADES)),
         }
     }
 
@@ -65,6 +73,7 @@ impl Fill {
                 Color::LightBlue,
                 Color::Gray,
             ][layer % Self::LAYERS],
+            Self::Process(hue, _) => Self::User(hue).sixteen(),
             Self::User(Some(hue)) => hue.sixteen().map_or(Color::Reset, |place| {
                 [
                     Color::LightBlue,
@@ -83,7 +92,8 @@ impl Fill {
             Self::Allocated | Self::Busy | Self::User(_) => '█',
             Self::Unallocated => '▒',
             Self::Other => '░',
-            Self::Layer(at) => ['█', '▒', '░'][at % 3],
+            Self::Layer(layer) => ['█', '▒', '░'][layer % 3],
+            Self::Process(_, shade) => ['█', '▒', '░'][usize::from(shade % Self::SHADES)],
         }
     }
 }

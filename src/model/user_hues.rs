@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::text::Text;
-use crate::model::Fleet;
+use crate::protocol::snapshot::Snapshot;
 
 /// One of the hues for users.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct UserHue(u8);
 
 impl UserHue {
@@ -27,11 +30,13 @@ impl UserHue {
     }
 }
 
-/// The hue of each user that was seen. From the ninth on, a user has none.
+/// The hue of each user that was seen on a host. From the ninth on, a user has none. Checkpoints
+/// hold the hues, so that a host's history in the state folder and recordings keep them.
 ///
 /// The name chooses the hue, so that it is the same on every host and every day. Where two names
 /// choose the same one, the user who was seen later gets the next free one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct UserHues {
     by_name: BTreeMap<Text, UserHue>,
 }
@@ -42,28 +47,21 @@ impl UserHues {
         self.by_name.get(name).copied()
     }
 
-    /// Gives a hue to each user of the fleet's GPUs who has none yet, as long as there are some.
+    /// Gives a hue to each user of the host's GPUs who has none yet, as long as there are some.
     /// Users who are seen at the same time get theirs in the order of their names.
-    pub(in crate::app) fn learn(&mut self, fleet: &Fleet) {
-        if self.by_name.len() == usize::from(UserHue::COUNT) {
+    pub(super) fn learn(&mut self, snapshot: &Snapshot) {
+        if self.by_name.len() >= usize::from(UserHue::COUNT) {
             return;
         }
-        let mut unknown = BTreeSet::new();
-        for (_, model) in fleet.hosts() {
-            let Some(snapshot) = model.latest() else {
-                continue;
-            };
-            let processes = snapshot
-                .gpus
-                .iter()
-                .flat_map(|gpu| &gpu.processes)
-                .filter_map(|listed| snapshot.process(listed.process));
-            unknown.extend(
-                processes
-                    .filter_map(|process| process.facts.user.as_ref().ok())
-                    .filter(|name| !self.by_name.contains_key(*name)),
-            );
-        }
+        let processes = snapshot
+            .gpus
+            .iter()
+            .flat_map(|gpu| &gpu.processes)
+            .filter_map(|listed| snapshot.process(listed.process));
+        let unknown: BTreeSet<&Text> = processes
+            .filter_map(|process| process.facts.user.as_ref().ok())
+            .filter(|name| !self.by_name.contains_key(*name))
+            .collect();
         for name in unknown {
             self.add(name.clone());
         }
