@@ -63,6 +63,7 @@ impl GpuSource for Machine {
                 .iter()
                 .map(|actor| (actor.pid, actor.role))
                 .collect(),
+            ended: self.actors.ended().to_vec(),
             is_past_due: std::mem::take(&mut self.is_past_due),
         };
         let detailed = |gpu: GpuReadings| {
@@ -94,6 +95,8 @@ pub(super) struct Simulation {
     seconds: f64,
     /// The PID and role of each process.
     actors: Vec<(u32, DemoRole)>,
+    /// The same of those that have ended.
+    ended: Vec<(u32, DemoRole)>,
     /// Whether a snapshot of this time is preceded by earlier ones.
     is_past_due: bool,
 }
@@ -136,7 +139,13 @@ impl Simulation {
     /// Adds users, allocator stats, reports of probes and device-file holders.
     fn add_facts(&self, snapshot: &mut Snapshot) {
         for process in &mut snapshot.processes {
-            let Some((_, role)) = self.actors.iter().find(|(pid, _)| *pid == process.id.pid) else {
+            let has_pid = |(pid, _): &&(u32, DemoRole)| *pid == process.id.pid;
+            let Some((_, role)) = self.actors.iter().find(has_pid) else {
+                // A process that is listed as ended keeps its user.
+                let ended = self.ended.iter().find(has_pid);
+                if let Some((_, role)) = ended.filter(|_| process.facts.is_of_demo()) {
+                    process.facts_mut().user = Ok(role.user().into());
+                }
                 continue;
             };
             process.facts_mut().user = Ok(role.user().into());

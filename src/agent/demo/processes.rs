@@ -163,10 +163,12 @@ pub(super) struct Actor {
     pidfd: OwnedFd,
 }
 
-/// The living processes of the simulated machine.
+/// The processes of the simulated machine.
 #[derive(Debug)]
 pub(super) struct Actors {
     list: Vec<Actor>,
+    /// The PID and role of each process that has ended.
+    ended: Vec<(u32, DemoRole)>,
     /// The standard inputs of the processes. When the agent ends, they close, which ends the
     /// processes.
     _inputs: Vec<ChildStdin>,
@@ -196,6 +198,7 @@ impl Actors {
         }
         Ok(Self {
             list,
+            ended: Vec::new(),
             _inputs: inputs,
         })
     }
@@ -204,11 +207,17 @@ impl Actors {
         self.list.iter()
     }
 
+    pub(super) fn ended(&self) -> &[(u32, DemoRole)] {
+        &self.ended
+    }
+
     pub(super) fn forget_ended(&mut self) {
-        self.list.retain(|actor| {
+        let ended = self.list.extract_if(.., |actor| {
             let mut fds = [PollFd::new(&actor.pidfd, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+            poll(&mut fds, Some(&Timespec::default())) != Ok(0)
         });
+        self.ended
+            .extend(ended.map(|actor| (actor.pid, actor.role)));
     }
 }
 
