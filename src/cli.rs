@@ -1,6 +1,7 @@
 //! The command line: the flags of the screen and of reports, and the list of subcommands, whose
 //! flags are in the files of the commands.
 
+pub(crate) mod cast;
 mod nvidia_smi;
 pub(crate) mod nvidia_smi_arguments;
 mod option_order;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 
+use self::cast::CastArgs;
 use self::query::QueryArgs;
 use self::replay::ReplayArgs;
 use self::screenshot::ScreenshotArgs;
@@ -201,6 +203,8 @@ pub(crate) enum Subcommand {
     /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs
     /// Python 3.14 or later there
     Attach(AttachArgs),
+    /// Make a moving picture of the screen, while keys are pressed: an animated SVG for a web page
+    Cast(CastArgs),
     /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
     Diff(DiffArgs),
     /// Copy the time between two moments of a recording to a recording of its own

@@ -18,8 +18,9 @@ use toml::de::{DeTable, DeValue};
 use crate::app::AppOptions;
 use crate::app::settings::{SettingForm, Settings};
 use crate::base::terminal::{ColourDepth, TerminalAbilities};
+use crate::cli::Cli;
+use crate::cli::cast::CastArgs;
 use crate::cli::screenshot::ScreenshotArgs;
-use crate::cli::{Cli, Subcommand};
 use crate::commands::doctor::{AuditLogState, SettingsState};
 use crate::files::action::{self, PATIENCE, in_background};
 use crate::files::folders::{config_file, state_file};
@@ -27,6 +28,7 @@ use crate::files::history::HistoryFiles;
 use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
 use crate::protocol::launchers::{self, Launcher};
 use crate::source::Source;
+use crate::tui::session::cast::CastOptions;
 use crate::tui::session::screenshot::ScreenshotOptions;
 use crate::tui::session::{SessionOptions, SettingsFiles};
 use crate::view::Theme;
@@ -63,20 +65,15 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         .map_or(agent.interval, |Interval(interval)| interval);
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
     // A picture shows everything, wherever it is drawn.
-    let for_picture = cli
-        .screen
-        .screenshot
-        .file
-        .as_ref()
-        .map(|_| TerminalAbilities {
-            ascii: false,
-            colours: ColourDepth::Rgb,
-        });
+    let for_picture = cli.is_picture().then_some(TerminalAbilities {
+        ascii: false,
+        colours: ColourDepth::Rgb,
+    });
     let abilities = for_picture.unwrap_or_else(TerminalAbilities::from_env);
     Ok(SessionOptions {
         app: AppOptions {
             readonly: agent.readonly,
-            is_recording: matches!(cli.task, Some(Subcommand::Replay(_))),
+            is_recording: cli.is_recording(),
             speed: cli.speed(),
             interval: agent.interval,
             warn_before: cli
@@ -147,6 +144,18 @@ pub(crate) fn screenshot_options(cli: &Cli) -> Option<ScreenshotOptions> {
         keys,
         patience: cli.timeout,
     })
+}
+
+/// Returns the options of `gputop cast`.
+pub(crate) fn cast_options(args: &CastArgs) -> CastOptions {
+    let (after, keys) = args.schedule();
+    CastOptions {
+        file: args.file.clone(),
+        size: args.size,
+        after,
+        keys,
+        patience: args.timeout,
+    }
 }
 
 pub(crate) fn state(cli: &Cli) -> SettingsState {
@@ -255,7 +264,7 @@ impl Config {
         self.last_run_file.is_some()
             && !cli.screen.no_history
             && self.history.unwrap_or(true)
-            && !matches!(cli.task, Some(Subcommand::Replay(_)))
+            && !cli.is_recording()
     }
 }
 

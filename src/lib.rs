@@ -56,6 +56,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::Agent(args)) => agent::run(&args.into()),
         Some(Subcommand::Analyze(args)) => logs::analyze::run(args),
         Some(Subcommand::Attach(args)) => commands::attach::run(args),
+        Some(Subcommand::Cast(args)) => match config::session_options(&cli.with_cast(args)) {
+            Ok(options) => tui::session::cast::run(&options, &config::cast_options(args)),
+            Err(why) => Ok(output::refuse(&why.into())),
+        },
         Some(Subcommand::Clip(args)) => with_launchers(|| logs::clip::run(args)),
         Some(Subcommand::DemoProcess { role }) => agent::demo::run_role(role),
         Some(Subcommand::Diff(args)) => with_launchers(|| logs::diff::run(args)),

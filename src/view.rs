@@ -27,6 +27,7 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use self::pen::Pen;
+pub(crate) use self::svg::Film;
 pub use self::theme::Theme;
 use crate::app::layout::{Area, Layout, SMALLEST};
 use crate::app::settings::ThemeName;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use super::{Cli, FormatArgs, ReplayArgs, ScreenArgs, Subcommand};
+use super::{CastArgs, Cli, FormatArgs, ReplayArgs, ScreenArgs, Subcommand};
 use crate::app::fleet::alert_scope::AlertScope;
 use crate::base::terminal;
 use crate::commands::live::chosen_processes::ChosenProcesses;
@@ -155,7 +155,47 @@ impl Cli {
                 speed: replay.speed,
             })];
         }
+        // The film takes lines when their time has come.
+        if let Some(CastArgs {
+            replay: Some(file), ..
+        }) = self.cast()
+        {
+            return vec![Source::Recording(Recording {
+                path: file.clone(),
+                speed: Speed::Max,
+            })];
+        }
         self.hosts.sources(&self.agent, interval)
+    }
+
+    fn cast(&self) -> Option<&CastArgs> {
+        match &self.task {
+            Some(Subcommand::Cast(cast)) => Some(cast),
+            _ => None,
+        }
+    }
+
+    /// Returns this command line with the flags of `gputop cast` that the screen has too.
+    pub(crate) fn with_cast(&self, cast: &CastArgs) -> Self {
+        Self {
+            agent: cast.agent.clone(),
+            screen: ScreenArgs {
+                theme: cast.theme,
+                ..self.screen.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// Whether the screen shows a recording.
+    pub(crate) fn is_recording(&self) -> bool {
+        matches!(self.task, Some(Subcommand::Replay(_)))
+            || self.cast().is_some_and(|cast| cast.replay.is_some())
+    }
+
+    /// Whether the screen is drawn into a file, without a terminal.
+    pub(crate) fn is_picture(&self) -> bool {
+        self.screen.screenshot.file.is_some() || self.cast().is_some()
     }
 
     /// Returns this command line with the format and screen flags of `replay`. A report replays as
@@ -181,10 +221,10 @@ impl Cli {
 
     /// The speed of a replay.
     pub(crate) fn speed(&self) -> Speed {
-        if let Some(Subcommand::Replay(replay)) = &self.task {
-            replay.speed
-        } else {
-            Speed::Times(1.0)
+        match &self.task {
+            Some(Subcommand::Replay(replay)) => replay.speed,
+            Some(Subcommand::Cast(cast)) => cast.speed,
+            _ => Speed::Times(1.0),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct ScreenshotArgs {
     pub(crate) keys: Vec<KeyEvent>,
 }
 
-fn parse_size(text: &str) -> Result<(u16, u16), String> {
+pub(super) fn parse_size(text: &str) -> Result<(u16, u16), String> {
     let parsed = text
         .split_once('x')
         .and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
@@ -53,7 +53,7 @@ fn parse_size(text: &str) -> Result<(u16, u16), String> {
 }
 
 /// Parses a key by its name on the help page.
-fn parse_key(name: &str) -> Result<KeyEvent, String> {
+pub(super) fn parse_key(name: &str) -> Result<KeyEvent, String> {
     let mut letters = name.chars();
     let code = match (name, letters.next(), letters.next(), letters.next()) {
         ("Enter", ..) => KeyCode::Enter,

@@ -5,14 +5,17 @@
 //! the end of the terminal. After a signal the exit code is 128 and the number of the signal, as in
 //! a shell.
 
+pub(crate) mod cast;
 mod frame_pacer;
 mod history;
 mod notify;
 mod options;
 mod outline;
+mod picture_file;
 mod recorder;
 mod save_settings;
 pub(crate) mod screenshot;
+mod watcher;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

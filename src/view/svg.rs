@@ -4,17 +4,25 @@
 //! Blocks, lines and braille are not left to the font, whose glyphs rarely fill a cell: neighbours
 //! would not join.
 
+mod film;
+
 use std::fmt::{self, Write};
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
+pub(crate) use self::film::Film;
+
 /// The width and height of a cell, and the margin around the screen.
 const CELL: (u16, u16) = (9, 18);
 const MARGIN: u32 = 12;
 
+/// The font of all texts, as attributes.
+const FONT: &str = "font-family=\"'DejaVu Sans Mono',Menlo,Consolas,monospace\" font-size=\"14.9\"";
+
 /// The colours of one terminal: its background, its text, and its sixteen colours.
+#[derive(Debug)]
 struct Palette {
     background: u32,
     text: u32,
@@ -186,7 +194,7 @@ fn write_screen(out: &mut String, buffer: &Buffer, palette: &Palette) -> fmt::Re
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
          <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"{}\"/>\n\
-         <g font-family=\"'DejaVu Sans Mono',Menlo,Consolas,monospace\" font-size=\"14.9\" stroke-width=\"1\" fill=\"none\" \
+         <g {FONT} stroke-width=\"1\" fill=\"none\" \
          xml:space=\"preserve\">",
         hex(palette.background)
     )?;
@@ -388,6 +396,12 @@ fn write_text(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
             ""
         },
     )?;
+    write_escaped(out, run);
+    out.push_str("</tspan>");
+    Ok(())
+}
+
+fn write_escaped(out: &mut String, run: &[PlacedCell<'_>]) {
     for letter in run.iter().flat_map(|cell| cell.text.chars()) {
         match letter {
             '&' => out.push_str("&amp;"),
@@ -396,8 +410,6 @@ fn write_text(out: &mut String, run: &[PlacedCell<'_>]) -> fmt::Result {
             letter => out.push(letter),
         }
     }
-    out.push_str("</tspan>");
-    Ok(())
 }
 
 fn hex(colour: u32) -> String {

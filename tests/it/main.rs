@@ -19,6 +19,7 @@ mod allocator_search;
 mod allocator_stats;
 mod analyze;
 mod attach;
+mod cast;
 mod cli;
 mod container;
 mod cuda_devices;

@@ -193,6 +193,12 @@ impl EndDialog {
         })
     }
 
+    /// Whether every target is a process of the simulated machine.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.targets()
+            .all(|target| target.process.facts.is_of_demo())
+    }
+
     pub(crate) fn root(&self) -> Option<&Member> {
         self.targets().next()
     }

@@ -23,6 +23,24 @@ fn no_signal_is_sent_before_the_agent_verified_the_process() {
 }
 
 #[test]
+fn only_processes_of_the_simulated_machine_are_simulated() {
+    let is_simulated = |host: Snapshot| {
+        let story = story(host).keys("F9");
+        let dialog = story.app.modes.end_dialog().unwrap();
+        dialog.is_simulated()
+    };
+    let mut host = three();
+    assert!(!is_simulated(host.clone()));
+    for process in &mut host.processes {
+        process.facts_mut().argv = Ok(["python", "(gputop demo)"]
+            .map(Text::from)
+            .into_iter()
+            .collect());
+    }
+    assert!(is_simulated(host));
+}
+
+#[test]
 fn nothing_is_sent_twice_by_an_impatient_enter() {
     story(three())
         .keys("F9")
