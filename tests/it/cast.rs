@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::host::{GIB, Host};
 use crate::process::run;
@@ -103,18 +103,9 @@ fn a_cast_ends_no_process_of_a_real_host() {
     let output = host.run(["cast", name].into_iter().chain(keys));
     assert_eq!(output.code, 0, "{}", output.stderr);
     let (_, frames) = read_film(&file);
-    let asks = |frame: &&String| frame.contains(&format!("End process {pid}"));
-    assert!(
-        frames.iter().rev().take(1).any(|frame| asks(&frame)),
-        "{frames:#?}"
-    );
-    assert!(
-        host.process(pid)
-            .child()
-            .try_wait()
-            .expect("it is a child")
-            .is_none()
-    );
+    let last = frames.last().expect("there are frames");
+    assert!(last.contains(&format!("End process {pid}")), "{last}");
+    assert!(is_alive(&mut host, pid));
 
     // In a recording of the same process, the dialog has nothing to end.
     let recording = host.path("recording");
@@ -130,13 +121,31 @@ fn a_cast_ends_no_process_of_a_real_host() {
     assert_eq!(output.code, 0, "{}", output.stderr);
     let (_, frames) = read_film(&file);
     assert!(frames[0].contains(&pid.to_string()), "{frames:#?}");
-    assert!(
-        host.process(pid)
-            .child()
-            .try_wait()
-            .expect("it is a child")
-            .is_none()
-    );
+    assert!(is_alive(&mut host, pid));
+}
+
+#[test]
+fn a_cast_ends_no_real_process_that_is_called_simulated() {
+    let mut host = Host::new(["H100"]);
+    let mut command = Command::new("tail");
+    command
+        .args(["-f", "/dev/null", "--pid=1", "(gputop demo)"])
+        .stderr(Stdio::null());
+    let pid = host.start(0, GIB, &mut command).pid();
+    let file = host.path("marked.svg");
+    let name = file.to_str().expect("a path of a test is text");
+    let keys = ["--after", "1s", "--pause", "1s", "--keys", "F9 Enter"];
+    let output = host.run(["cast", name].into_iter().chain(keys));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let (_, frames) = read_film(&file);
+    let last = frames.last().expect("there are frames");
+    assert!(last.contains(&format!("End process {pid}")), "{last}");
+    assert!(is_alive(&mut host, pid));
+}
+
+fn is_alive(host: &mut Host, pid: u32) -> bool {
+    let child = host.process(pid).child();
+    child.try_wait().expect("it is a child").is_none()
 }
 
 #[test]

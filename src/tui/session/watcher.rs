@@ -18,11 +18,12 @@ use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::base::units::Moment;
 use crate::model::{HostModel, OutlinePart};
+use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport, Speed};
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
-use crate::source::{SourceEvent, Sources};
+use crate::source::{Source, SourceEvent, Sources};
 
 /// The product of a session without a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +135,7 @@ impl Watcher {
 
     /// Presses a key and watches until its result can be drawn: for `span`, and in a replay to the
     /// end of a jump. A key that would signal a process is left out, unless each target is a
-    /// process of the simulated machine and the product is a cast.
+    /// process of the simulated machine of this cast.
     ///
     /// # Errors
     ///
@@ -156,8 +157,11 @@ impl Watcher {
     /// Whether Enter in the end-process dialog reaches only processes of the simulated machine. A
     /// signal to another one needs a person who saw the process in the dialog.
     fn may_confirm(&self) -> bool {
+        let is_demo = |source: &Source| matches!(source, Source::LocalAgent(options) if options.demo != SimulatedMachine::None);
         let dialog = self.app.modes.end_dialog();
-        self.product == Product::Cast && dialog.is_some_and(EndDialog::is_simulated)
+        self.product == Product::Cast
+            && self.sources.hosts().all(|(_, source)| is_demo(source))
+            && dialog.is_some_and(EndDialog::is_simulated)
     }
 
     /// Lets this much time pass on the screen. A live host is watched for as long; a replay is
