@@ -41,7 +41,7 @@ use self::input::notice::Notice;
 use self::input::subject_pages::detail_command;
 use self::keys::keymap::{self, Intent};
 pub use self::keys::keymap::{BINDINGS, KeyContext};
-use self::layout::{Area, GpuView, Layout, ScreenShape};
+use self::layout::{Area, GpuView, Layout, ScreenShape, page_and_graph};
 pub use self::lists::columns::ListColumn;
 pub use self::lists::gpu_columns::GpuColumn;
 use self::lists::gpu_list::{GpuList, gpu_rows};
@@ -281,7 +281,10 @@ impl App {
     /// The GPU or process of the graph: that of the graph over the whole screen while it is open,
     /// else the one under the cursor of the lists. `None` if that row has no graph.
     pub(crate) fn subject(&self) -> Option<HostSubject> {
-        self.modes.graph().cloned().or_else(|| self.under_cursor())
+        let of_page = self.modes.page().and_then(Page::subject);
+        of_page
+            .or_else(|| self.modes.graph().cloned())
+            .or_else(|| self.under_cursor())
     }
 
     /// Changes the state for an event. Returns the effect that the event asks for, if any.
@@ -536,12 +539,10 @@ impl App {
         let shown = self.graph_model().map(|(host, model)| (host, model.now()));
         self.graph.settle(panels, shown);
         self.marks.fit(self.data.shown());
+        let area = self.page_area(layout.body);
         if let Some(page) = self.modes.page_mut() {
-            page.fit(
-                self.data.shown(),
-                (layout.body.width, layout.body.height),
-                self.options.is_recording,
-            );
+            let size = (area.width, area.height);
+            page.fit(self.data.shown(), size, self.options.is_recording);
         }
     }
 
@@ -560,11 +561,27 @@ impl App {
         self.graph.panels(model, subject, area)
     }
 
-    /// The area for graphs: the whole screen, or the panel below the lists; `None` if neither has
-    /// room.
+    /// The area of the page that is open, in the body of the screen.
+    pub(crate) fn page_area(&self, body: Area) -> Area {
+        let has_subject = self
+            .modes
+            .page()
+            .is_some_and(|page| page.subject().is_some());
+        if has_subject {
+            page_and_graph(body).0
+        } else {
+            body
+        }
+    }
+
+    /// The area for graphs: beside or above a page, the whole screen, or the panel below the lists;
+    /// `None` where there is no room.
     fn graph_area(&self) -> Option<Area> {
         let layout = self.layout()?;
-        let area = if self.modes.graph().is_some() {
+        let area = if let Some(page) = self.modes.page() {
+            page.subject()?;
+            page_and_graph(layout.body).1
+        } else if self.modes.graph().is_some() {
             panel::whole_screen(layout.body).0
         } else {
             layout.graph

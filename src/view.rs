@@ -46,7 +46,8 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             if let Some((items, cursor)) = app.settings_panel() {
                 settings_panel::draw(buffer, theme, app, &items, cursor, layout.body);
             } else if app.modes.page().is_some() {
-                page::draw(buffer, theme, app, layout.body);
+                page::draw(buffer, theme, app, app.page_area(layout.body));
+                graph::draw_panels(buffer, theme, app);
             } else if app.modes.graph().is_some() {
                 graph::draw(buffer, theme, app, layout.body);
             } else {

@@ -124,14 +124,20 @@ impl TileGrid {
     /// The fewest rows of a tile: memory, use, history and processes, and the frame. More rows are
     /// for the history.
     const LOWEST: u16 = 6;
-    const HIGHEST: u16 = 10;
+    const HIGHEST: u16 = 16;
+    /// The least height of tiles of which more are put below each other, where fewer rows of them
+    /// would fit too: wide tiles show more of the past.
+    const ROOMY: u16 = 9;
 
-    /// The number of columns, and of rows of tiles, for this many tiles; `None` if the screen is
-    /// too narrow.
-    fn shape(width: u16, tiles: usize) -> Option<(u16, u16)> {
+    /// The number of columns, and of rows of tiles, for this many tiles on this many lines; `None`
+    /// if the screen is too narrow.
+    fn shape(width: u16, lines: u16, tiles: usize) -> Option<(u16, u16)> {
         let tiles = u16::try_from(tiles).ok().filter(|tiles| *tiles > 0)?;
         let most = (width / Self::NARROWEST).min(tiles);
-        let rows = tiles.div_ceil((most > 0).then_some(most)?);
+        let mut rows = tiles.div_ceil((most > 0).then_some(most)?);
+        while lines / (rows + 1) >= Self::ROOMY && tiles.div_ceil(rows + 1) < tiles.div_ceil(rows) {
+            rows += 1;
+        }
         // The last row is as full as the others, where that is possible.
         Some((tiles.div_ceil(rows), rows))
     }
@@ -160,6 +166,47 @@ impl TileGrid {
     }
 }
 
+/// A screen of this width shows a page with its graph beside it.
+const BESIDE_PAGE: u16 = 160;
+
+/// A screen with a body of this height shows a page with its graph above it.
+const ABOVE_PAGE: u16 = 34;
+
+/// Divides the body of the screen for the page of a GPU or process: the page, and its graph. The
+/// graph has no rows where there is no room for it.
+pub(crate) fn page_and_graph(body: Area) -> (Area, Area) {
+    if body.width >= BESIDE_PAGE {
+        let graph = body.width / 2;
+        return (
+            Area {
+                x: body.x + graph + 1,
+                width: body.width - graph - 1,
+                ..body
+            },
+            Area {
+                width: graph,
+                ..body
+            },
+        );
+    }
+    let graph = if body.height >= ABOVE_PAGE {
+        body.height / 3
+    } else {
+        0
+    };
+    (
+        Area {
+            y: body.y + graph,
+            height: body.height - graph,
+            ..body
+        },
+        Area {
+            height: graph,
+            ..body
+        },
+    )
+}
+
 /// The smallest screen that shows more than one line, in columns and rows.
 pub(crate) const SMALLEST: (u16, u16) = (40, 10);
 
@@ -171,7 +218,7 @@ const PROCESSES: u16 = 4;
 const FEWEST_BESIDE_GRAPH: u16 = 6;
 
 /// The rows of a graph: its head, its time axis, and enough between them to be readable.
-const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
+const GRAPH: std::ops::RangeInclusive<u16> = 7..=40;
 
 impl Layout {
     /// The rows of the reason on a narrow screen.
@@ -423,7 +470,7 @@ impl ScreenShape {
             GpuView::Tiles | GpuView::Use => between.saturating_sub(PROCESSES + 2),
             GpuView::Rows => return None,
         };
-        let (columns, rows) = TileGrid::shape(self.width, self.gpus)?;
+        let (columns, rows) = TileGrid::shape(self.width, fair, self.gpus)?;
         let height = (fair / rows).clamp(TileGrid::LOWEST, TileGrid::HIGHEST);
         (rows.saturating_mul(height) <= most).then_some((columns, rows, height))
     }

@@ -4,20 +4,26 @@ mod gpu;
 mod help;
 mod memory;
 mod news_list;
+pub(crate) mod night;
 mod probe;
 mod probe_task;
+mod users;
 
 use std::fmt::Display;
 
 use tui_input::{Input, InputRequest};
 
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
+use self::night::StripValues;
 use crate::app::keys::probe_task::AskedTask;
+use crate::app::lists::columns::Tone;
 use crate::app::lists::list_view::first_row;
+use crate::app::lists::process_cells;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{
-    Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict, TensorLayer,
+    Breakdown, Fleet, GpuOrProcess, HistoryEventKind, HostGpu, HostModel, HostProcess, HostSubject,
+    LeakVerdict, Severity, TensorLayer, UserHue,
 };
 use crate::output::labels::{self, elapsed, state_in_words, use_in_words};
 use crate::output::text_wrap::wrap_and_cut;
@@ -42,12 +48,34 @@ pub(crate) enum PageLine {
     Layer(TensorLayer, String, String),
     /// Part of a line of the news, with its time.
     News(NewsPart),
+    /// A badge, and the first line of the sentence after it.
+    Verdict(Severity, String, String),
+    /// A user with the figures of a row of the page of users.
+    User {
+        name: Text,
+        hue: Option<UserHue>,
+        figures: String,
+    },
+    /// Values over time, in the hue of a user for memory.
+    Strip {
+        host: HostKey,
+        label: String,
+        hue: Option<UserHue>,
+        values: StripValues,
+        is_use: bool,
+    },
+    /// What happened below a strip: the column of each event.
+    Events(Vec<(usize, HistoryEventKind)>),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum PageTopic {
     Help,
     News(NewsList),
+    /// What each user holds.
+    Users,
+    /// The last 24 hours of each GPU.
+    Night,
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
     Process(Box<ProcessTopic>),
@@ -173,8 +201,19 @@ impl Page {
         match &self.topic {
             PageTopic::Help => "Help".to_owned(),
             PageTopic::News(_) => "News".to_owned(),
+            PageTopic::Users => "Who".to_owned(),
+            PageTopic::Night => "Night".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
             PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
+        }
+    }
+
+    /// The GPU or process that the page is about; `None` for other pages.
+    pub(crate) fn subject(&self) -> Option<HostSubject> {
+        match &self.topic {
+            PageTopic::Gpu(gpu, _) => Some(gpu.clone().into()),
+            PageTopic::Process(topic) => Some(topic.id().into()),
+            PageTopic::Help | PageTopic::News(_) | PageTopic::Users | PageTopic::Night => None,
         }
     }
 
@@ -204,6 +243,8 @@ impl Page {
                     height.saturating_sub(1),
                 );
             }
+            PageTopic::Users => users::describe(&mut writer, fleet),
+            PageTopic::Night => night::describe(&mut writer, fleet),
             PageTopic::Gpu(HostGpu { host, gpu }, _) => {
                 let model = fleet.host(*host);
                 match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
@@ -238,7 +279,7 @@ impl Page {
             }
         }
         let host = match &self.topic {
-            PageTopic::Help | PageTopic::News(_) => None,
+            PageTopic::Help | PageTopic::News(_) | PageTopic::Users | PageTopic::Night => None,
             PageTopic::Gpu(gpu, _) => Some(gpu.host),
             PageTopic::Process(topic) => Some(topic.host),
         };
@@ -271,6 +312,15 @@ struct Writer {
 impl Writer {
     fn head(&mut self, text: &str) {
         self.lines.push(PageLine::Head(text.to_owned()));
+    }
+
+    /// Writes a badge and a sentence.
+    fn verdict(&mut self, severity: Severity, badge: String, sentence: &str) {
+        let mut lines = wrap_and_cut(sentence, self.width, 0).into_iter();
+        let first = lines.next().unwrap_or_default();
+        self.lines.push(PageLine::Verdict(severity, badge, first));
+        self.lines
+            .extend(lines.map(|line| PageLine::Field(String::new(), line)));
     }
 
     fn field(&mut self, label: &str, text: impl Display) {
@@ -315,17 +365,54 @@ impl Writer {
     }
 }
 
+/// Writes the trouble of a process as a badge and a sentence; nothing for a process without one.
+fn headline(writer: &mut Writer, model: &HostModel, id: ProcessId) {
+    let subject = GpuOrProcess::Process(id);
+    let word = process_cells::verdict(model, id, false);
+    let Tone::Severity(severity @ (Severity::Bad | Severity::Notable)) = word.tone else {
+        if word.tone == Tone::Alarm {
+            growth_headline(writer, model, &subject, word.text);
+        }
+        return;
+    };
+    match model.verdict(id).filter(|verdict| verdict.is_suspect()) {
+        Some(verdict) if verdict.word() == word.text => {
+            writer.verdict(severity, word.text, &verdict.sentence());
+        }
+        _ => growth_headline(writer, model, &subject, word.text),
+    }
+}
+
+fn growth_headline(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess, word: String) {
+    let Some(growing) = model
+        .growing()
+        .iter()
+        .find(|growing| growing.subject == *subject)
+    else {
+        return;
+    };
+    let rate = labels::growth::rate(growing.evidence.rate);
+    let full = labels::growth::full_within(model, growing)
+        .or_else(|| labels::growth::when_full(model, growing));
+    let sentence = match full {
+        Some(full) => format!("{full}, {rate}"),
+        None => rate,
+    };
+    writer.verdict(Severity::Bad, word, &sentence);
+}
+
 /// Describes a process. Growth is what most readers look for, so it is on the first screenful even
 /// of a small screen.
 fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic) {
     let process = &topic.process;
     let subject = GpuOrProcess::Process(process.id);
+    headline(writer, model, process.id);
+    probe::leaks_in_short(writer, process);
     describe_program(writer, process);
     describe_life(writer, model, process);
     writer.field("identity", identity(process));
     describe_verdict(writer, model, process.id);
     describe_growth(writer, model, &subject);
-    probe::leaks_in_short(writer, process);
     describe_job(writer, model, process);
     describe_load(writer, model, process);
     describe_use_of_gpus(writer, model, process.id);

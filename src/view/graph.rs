@@ -6,7 +6,7 @@
 //! [`forecast`] the future of a leak.
 
 mod areas;
-mod axes;
+pub(super) mod axes;
 mod dots;
 mod forecast;
 mod lists;
@@ -36,11 +36,16 @@ const HEAD_WITH_CLOCK: u16 = 90;
 
 /// Draws every graph on the screen, and the lists below the graph over the whole screen.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
-    for panel in app.panels() {
-        draw_one(buffer, theme, app, &panel);
-    }
+    draw_panels(buffer, theme, app);
     if let Some(subject) = app.modes.graph() {
         lists::draw(buffer, theme, app, subject, panel::whole_screen(body).1);
+    }
+}
+
+/// Draws every graph on the screen.
+pub(super) fn draw_panels(buffer: &mut Buffer, theme: Theme, app: &App) {
+    for panel in app.panels() {
+        draw_one(buffer, theme, app, &panel);
     }
 }
 

@@ -2,12 +2,14 @@
 
 use ratatui::buffer::Buffer;
 
+use super::graph::axes;
 use super::news;
 use super::pen::Pen;
 use super::theme::{Fill, Theme};
 use crate::app::App;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
+use crate::app::lists::process_cells::block;
 use crate::app::page::{LABEL, NewsPart, PageLine};
 use crate::model::{Severity, TensorLayer};
 
@@ -89,12 +91,60 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, line: &PageLine, place: Area) {
                 pen.select(theme, place);
             }
         }
+        PageLine::Verdict(severity, badge, sentence) => {
+            pen.skip(2)
+                .put(format!(" {badge} "), theme.severity(*severity))
+                .tab_to(2 + LABEL + 1)
+                .put(sentence, theme.accent());
+        }
+        PageLine::User { name, hue, figures } => {
+            pen.skip(2)
+                .cell(name, LABEL, Align::Left, theme.user(*hue))
+                .skip(1)
+                .put(figures, theme.text());
+        }
+        PageLine::Strip {
+            label,
+            hue,
+            values,
+            is_use,
+            ..
+        } => {
+            let (fill, style) = if *is_use {
+                (Fill::Busy, theme.dim())
+            } else {
+                (Fill::User(*hue), theme.user(*hue))
+            };
+            pen.skip(2).cell(label, LABEL, Align::Left, style).skip(1);
+            strip(pen, theme, fill, values);
+        }
+        PageLine::Events(events) => {
+            pen.skip(2 + LABEL + 1);
+            for (column, kind) in events.iter().rev() {
+                let (symbol, style) = axes::glyph(theme, *kind);
+                pen.put_at(2 + LABEL + 1 + column, symbol, style);
+            }
+        }
         PageLine::Field(label, text) => {
             pen.skip(2)
                 .cell(label, LABEL, Align::Left, theme.dim())
                 .skip(1)
                 .put(text, theme.text());
         }
+    }
+}
+
+/// Draws values over time as blocks: higher and brighter ones for more.
+fn strip(pen: &mut Pen<'_>, theme: Theme, fill: Fill, values: &[Option<u16>]) {
+    for value in values {
+        match value {
+            None => pen.skip(1),
+            Some(0) => pen.put("·", theme.faint(fill)),
+            Some(thousandths) => {
+                let symbol = block(u64::from(*thousandths), 1000).to_string();
+                pen.put(symbol, theme.fill(fill, f64::from(*thousandths) / 1000.0))
+            }
+        };
     }
 }
 

@@ -15,6 +15,9 @@ use crate::base::units::Bytes;
 use crate::model::UserHue;
 use crate::model::{Breakdown, MemoryPart};
 
+/// Blocks by their width in eighths of a cell.
+const LEFT_EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+
 /// A position in a line of the screen. Text is written there, and moves the position to the right.
 pub(super) struct Pen<'a> {
     buffer: &'a mut Buffer,
@@ -109,6 +112,26 @@ impl<'a> Pen<'a> {
     pub(super) fn tab_from_end(&mut self, columns: usize) -> &mut Self {
         let room = self.room();
         self.skip(room.saturating_sub(columns))
+    }
+
+    /// Moves to this column of the line; never back over what is written.
+    pub(super) fn tab_to(&mut self, column: usize) -> &mut Self {
+        let written = usize::from(self.x - self.start);
+        self.skip(
+            column
+                .saturating_sub(written)
+                .max(usize::from(written >= column)),
+        )
+    }
+
+    /// Writes a symbol into this column of the line, wherever the pen is.
+    pub(super) fn put_at(&mut self, column: usize, symbol: char, style: Style) {
+        let x = usize::from(self.start) + column;
+        if let Some(x) = u16::try_from(x).ok().filter(|x| *x < self.end) {
+            self.buffer[(x, self.y)]
+                .set_char(symbol)
+                .set_style(over(style));
+        }
     }
 
     /// Moves to `columns` before the end of the line, also back over what is written.
@@ -254,32 +277,51 @@ impl<'a> Pen<'a> {
         width: usize,
         tint: Style,
     ) -> &mut Self {
-        let cells = theme::cells(parts.map(|(amount, _)| amount), all, width);
-        let mut drawn = 0;
-        // An amount that is too small for a cell differs from none.
-        if let Some((_, fill)) = parts
+        let mut eighths = theme::cells(parts.map(|(amount, _)| amount), all, 8 * width);
+        // An amount that is too small for an eighth of a cell differs from none.
+        let largest = parts
             .iter()
-            .filter(|(amount, _)| amount.0 > 0)
-            .max_by_key(|(amount, _)| *amount)
-            && cells.iter().all(|cells| *cells == 0)
+            .enumerate()
+            .max_by_key(|(_, (amount, _))| *amount);
+        if let Some((place, _)) = largest.filter(|(_, (amount, _))| amount.0 > 0)
+            && eighths.iter().all(|eighths| *eighths == 0)
             && width > 0
         {
-            self.put("▎", theme.edge(*fill).patch(tint));
-            drawn = 1;
+            eighths[place] = 1;
         }
-        for ((_, fill), cells) in parts.into_iter().zip(cells) {
-            for cell in drawn..drawn + cells {
-                #[expect(
-                    clippy::cast_precision_loss,
-                    reason = "a bar has fewer than 2^52 cells"
-                )]
-                let style = theme
-                    .fill(fill, (cell + 1) as f64 / width as f64)
-                    .patch(tint);
-                self.repeat(theme.bar_glyph(fill), 1, style);
-            }
-            drawn += cells;
+        let filled: usize = eighths.iter().sum();
+        let fill_at = |eighth: usize| {
+            let mut end = 0;
+            let part = eighths.iter().position(|eighths| {
+                end += eighths;
+                eighth < end
+            });
+            parts[part.unwrap_or(PARTS - 1)].1
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a bar has fewer than 2^52 cells"
+        )]
+        let style = |theme: Theme, fill: Fill, cell: usize| {
+            theme
+                .fill(fill, (cell + 1) as f64 / width as f64)
+                .patch(tint)
+        };
+        // A hatched bar has whole cells: its glyphs tell the parts apart.
+        let (whole, rest) = match theme.is_hatched() {
+            true if filled > 0 => (((filled + 4) / 8).max(1), 0),
+            true => (0, 0),
+            false => (filled / 8, filled % 8),
+        };
+        for cell in 0..whole {
+            let fill = fill_at((8 * cell + 4).min(filled.saturating_sub(1)));
+            self.repeat(theme.bar_glyph(fill), 1, style(theme, fill, cell));
         }
+        if rest > 0 {
+            let fill = fill_at(filled - 1);
+            self.repeat(LEFT_EIGHTHS[rest - 1], 1, style(theme, fill, whole));
+        }
+        let drawn = whole + usize::from(rest > 0);
         self.repeat('─', width - drawn, theme.dim())
     }
 

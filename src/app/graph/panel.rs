@@ -52,7 +52,7 @@ pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
 
 /// The shares of the plot that the past takes beside a forecast, as fractions: what has been seen
 /// matters more.
-const PAST_SHARES: [(u16, u16); 4] = [(5, 6), (3, 4), (2, 3), (1, 2)];
+const PAST_SHARES: [(u16, u16); 5] = [(5, 6), (3, 4), (2, 3), (1, 2), (1, 3)];
 
 /// The place in [`PAST_SHARES`] of a forecast that ends beyond the plot.
 const BEYOND: usize = 1;
@@ -116,13 +116,13 @@ impl Projection {
                 .map(Duration::from_mins)
                 .filter(|span| *span >= least)
         };
-        // Beside half of the plot, the future is as long as the past.
-        let needed = full.likely * 9 / 8;
+        // Beside a past of a third of the plot, the future is twice as long.
+        let needed = full.likely * 9 / 16;
         let Some(fresh) = spans().find(|span| *span >= needed) else {
             return least;
         };
         let next = spans().find(|span| *span > fresh);
-        old.filter(|old| *old >= full.likely && (*old == fresh || Some(*old) == next))
+        old.filter(|old| 2 * *old >= full.likely && (*old == fresh || Some(*old) == next))
             .unwrap_or(fresh)
     }
 

@@ -22,6 +22,9 @@ use crate::protocol::host_key::HostKey;
 /// The intervals that the user can step through.
 const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 
+/// A screen of this width has the layout of one run.
+const WITH_RUN: u16 = 160;
+
 /// Lines of the head of a page or panel, which do not scroll.
 const PAGE_HEAD: u16 = 2;
 /// Lines of the head of a list.
@@ -71,6 +74,11 @@ impl App {
             Intent::Detail => return self.open_detail(),
             Intent::News => self.open_page(PageTopic::News(NewsList::default())),
             Intent::Help => self.open_page(PageTopic::Help),
+            Intent::NextLayout => return self.show_next_layout(),
+            Intent::GpuView => {
+                self.gpus.view = self.gpus.view.next();
+                self.notice.set(format!("GPUs: {}", self.gpus.view));
+            }
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
                 if let Some(dialog) = self.modes.end_dialog_mut() {
@@ -119,6 +127,27 @@ impl App {
 
     fn open_page(&mut self, topic: PageTopic) {
         self.modes.open(Mode::Page(Box::new(Page::new(topic))));
+    }
+
+    /// Shows the next of the layouts: the overview, who holds what, one run where the screen is wide
+    /// enough for its page and graph side by side, and the night of each GPU.
+    fn show_next_layout(&mut self) -> Option<Effect> {
+        let is_wide = self.size.0 >= WITH_RUN;
+        let next = match self.modes.page().map(|page| &page.topic) {
+            None => Some(PageTopic::Users),
+            Some(PageTopic::Users) if is_wide && self.under_cursor().is_some() => {
+                self.modes.close();
+                return self.open_detail();
+            }
+            Some(PageTopic::Night) => None,
+            Some(_) => Some(PageTopic::Night),
+        };
+        let has_page = self.modes.page().is_some();
+        let effect = has_page.then(|| self.close()).flatten();
+        if let Some(topic) = next {
+            self.open_page(topic);
+        }
+        effect
     }
 
     fn widen_end_dialog(&mut self) -> Option<Effect> {
@@ -453,7 +482,7 @@ impl App {
             }
             Mode::Page(page) => match &page.topic {
                 PageTopic::Process(topic) => vec![topic.id()],
-                PageTopic::Gpu(..) | PageTopic::Help | PageTopic::News(_) => Vec::new(),
+                _ => Vec::new(),
             },
             _ => Vec::new(),
         }
@@ -538,7 +567,7 @@ impl App {
             Mode::EndDialog(dialog) => commands(dialog.host, dialog.release()),
             Mode::Page(page) => match &page.topic {
                 PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
-                PageTopic::Process(_) | PageTopic::Help | PageTopic::News(_) => None,
+                _ => None,
             },
             _ => None,
         }
@@ -563,7 +592,7 @@ impl App {
             Some(PageTopic::Gpu(gpu, _)) => {
                 return Some((gpu.gpu.to_string(), gpu.gpu.to_string()));
             }
-            Some(PageTopic::Help | PageTopic::News(_)) | None => None,
+            _ => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {
             let uuid = self.gpus.selected_row(self.fleet())?.gpu.uuid.to_string();

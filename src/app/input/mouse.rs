@@ -12,11 +12,16 @@ use crate::app::fleet::news;
 use crate::app::keys::keymap::Intent;
 use crate::app::layout::{Area, Layout, TileGrid};
 use crate::app::lists::process_widths::ProcessWidths;
-use crate::app::page::{NewsId, Page, PageLine};
+use crate::app::page::{LABEL, NewsId, Page, PageLine, night};
 use crate::app::{App, List};
 use crate::base::time::ViewerTime;
+use crate::protocol::host_key::HostKey;
+use crate::protocol::playback::PlayerCommand;
 
 const WHEEL: isize = 3;
+
+/// The span of the graph after a click on a strip of the night.
+const HOUR: Duration = Duration::from_hours(1);
 
 /// The rows above the lines of a page.
 const PAGE_HEAD: u16 = 2;
@@ -98,6 +103,10 @@ impl App {
         }
         if let Mode::Page(page) = self.modes.current() {
             let line = usize::from(y.checked_sub(layout.body.y + PAGE_HEAD)?) + page.top;
+            if let Some(PageLine::Strip { host, values, .. }) = page.lines.get(line) {
+                let (host, columns) = (*host, values.len());
+                return self.click_strip(host, columns, x.checked_sub(layout.body.x)?);
+            }
             let Some(PageLine::News(part)) = page.lines.get(line) else {
                 return None;
             };
@@ -155,6 +164,26 @@ impl App {
         } else if self.point_at_process(x, y) && is_second {
             return self.perform(Intent::Detail);
         }
+        None
+    }
+
+    /// Goes to the moment of a column of the page of the night: in a replay it jumps there, live the
+    /// graph of the row under the cursor shows that hour.
+    fn click_strip(&mut self, host: HostKey, columns: usize, x: u16) -> Option<Effect> {
+        let model = self.data.shown().host(host)?;
+        let column = usize::from(x).checked_sub(2 + LABEL + 1)?;
+        let at = night::window(model, columns).moment(column.min(columns.saturating_sub(1)));
+        if self.options.is_recording {
+            let behind = model.now().since(at);
+            let now = self.replay.as_ref()?.at?;
+            let behind = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
+            return Some(Effect::Play(vec![PlayerCommand::Jump(
+                now.saturating_sub(behind),
+            )]));
+        }
+        self.graph.chosen_span = Some(HOUR);
+        self.graph.point(at, host, model);
+        self.modes.close();
         None
     }
 

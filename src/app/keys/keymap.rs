@@ -93,6 +93,10 @@ pub enum Intent {
     Help,
     /// Open the page of all news.
     News,
+    /// Show the next layout: the overview, who, one run, the night.
+    NextLayout,
+    /// Show the GPUs in the next way: as tiles, their use alone, as rows.
+    GpuView,
     OpenEndDialog,
     /// Move the choice of the signal by this many places.
     Choose(isize),
@@ -148,6 +152,8 @@ impl Intent {
             Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
             Self::Open
             | Self::News
+            | Self::NextLayout
+            | Self::GpuView
             | Self::Detail
             | Self::Watch
             | Self::Pause
@@ -321,6 +327,9 @@ pub const BINDINGS: &[Binding] = {
         row(&[List, Graph], "R", Intent::Record,
             "record all hosts to a file; again: stop recording"),
         row(&[List], "E", Intent::News, "the news: what happened, latest first"),
+        row(&[List, Page], "L", Intent::NextLayout,
+            "the overview; who holds what; one run; the night of each GPU"),
+        row(&[List], "V", Intent::GpuView, "GPUs as tiles where there is room, as tiles, their use alone, as rows"),
         row(&[List], "? F1", Intent::Help, "this page"),
         row(&[List], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
         row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),

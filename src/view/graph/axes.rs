@@ -190,7 +190,7 @@ fn is_background(symbol: &str) -> bool {
     symbol.chars().all(is_background)
 }
 
-pub(super) fn glyph(theme: Theme, event: HistoryEventKind) -> (char, Style) {
+pub(in crate::view) fn glyph(theme: Theme, event: HistoryEventKind) -> (char, Style) {
     match event {
         HistoryEventKind::Began => ('▲', theme.text()),
         HistoryEventKind::Ended(_) => ('▼', theme.dim()),

@@ -100,7 +100,7 @@ fn holders(
     // An orphan among them is the likely holder.
     if let Some(verdict) = holders.iter().find_map(suspicion) {
         pen.put(
-            format!("{}:", verdict.word()),
+            format!(" {} ", verdict.word()),
             theme.severity(verdict.severity()),
         )
         .skip(1);

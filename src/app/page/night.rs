@@ -1,0 +1,119 @@
+//! The page of the night: use and memory of each GPU over the last 24 hours, with what happened.
+
+use std::time::Duration;
+
+use super::{PageLine, Writer};
+use crate::app::lists::gpu_users;
+use crate::base::time::WallClock;
+use crate::base::units::Moment;
+use crate::model::{Fleet, GpuOrProcess, HostModel, Window};
+use crate::output::labels::gpu_label;
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::Gpu;
+
+/// The time that the page shows.
+const SPAN: Duration = Duration::from_hours(24);
+
+/// A strip of values over the time of the page, in thousandths of the most; `None` where a value is
+/// not known.
+pub(crate) type StripValues = Vec<Option<u16>>;
+
+/// Returns the time of the strips of a page that has this many columns for them.
+pub(crate) fn window(model: &HostModel, columns: usize) -> Window {
+    Window::until(model.now(), SPAN, columns)
+}
+
+/// Writes two strips for each GPU, its events below them, and a row of hours.
+pub(super) fn describe(writer: &mut Writer, fleet: &Fleet) {
+    for (host, model) in fleet.hosts() {
+        let Some(snapshot) = model.latest() else {
+            continue;
+        };
+        let name = if fleet.has_many() {
+            format!(" on {}", fleet.both_names(host))
+        } else {
+            String::new()
+        };
+        writer.head(&format!("The last 24 hours{name}: use, memory, events"));
+        let window = window(model, writer.width);
+        for gpu in &snapshot.gpus {
+            strips(writer, host, model, gpu, &window);
+        }
+        if let Some(clock) = model.wall_clock() {
+            writer.field("", hours(clock, &window));
+        }
+    }
+    if writer.lines.is_empty() {
+        writer.head("No host has been read yet.");
+    }
+}
+
+fn strips(writer: &mut Writer, host: HostKey, model: &HostModel, gpu: &Gpu, window: &Window) {
+    let Some(history) = model.history().gpu(&gpu.uuid) else {
+        return;
+    };
+    let now = model.now();
+    let label = gpu_label(gpu);
+    let usage = history.sm.over(window, now).into_iter();
+    let usage = usage.map(|range| {
+        let percent = u16::try_from(range?.high).unwrap_or(100);
+        Some(10 * percent.min(100))
+    });
+    writer.lines.push(PageLine::Strip {
+        host,
+        label: format!("GPU {label} SM"),
+        hue: None,
+        values: usage.collect(),
+        is_use: true,
+    });
+    let total = gpu.load.memory_total.ok();
+    let memory = history.memory.over(window, now).into_iter();
+    let memory = memory.map(|range| {
+        let (held, total) = (range?.high.0, total?.0.max(1));
+        u16::try_from(
+            (u128::from(held) * 1000)
+                .div_ceil(u128::from(total))
+                .min(1000),
+        )
+        .ok()
+    });
+    let user = gpu_users::names(model, gpu).into_iter().next();
+    writer.lines.push(PageLine::Strip {
+        host,
+        label: match &user {
+            Some(user) => format!("  {user}"),
+            None => "  memory".to_owned(),
+        },
+        hue: user.and_then(|user| model.user_hue(&user)),
+        values: memory.collect(),
+        is_use: false,
+    });
+    let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
+    let events: Vec<_> = model
+        .history()
+        .events(&subject)
+        .filter_map(|event| Some((window.place(event.at)?, event.kind)))
+        .collect();
+    if !events.is_empty() {
+        writer.lines.push(PageLine::Events(events));
+    }
+}
+
+/// Returns the hours below the strips: `00:00` in the column in which that hour begins.
+fn hours(clock: WallClock, window: &Window) -> String {
+    const HOUR: u64 = 3_600_000;
+    /// The hours from one label to the next.
+    const STEP: u64 = 3;
+    let mut line = String::new();
+    let hour = |moment: Moment| clock.local_ms(moment) / HOUR;
+    for part in 1..window.parts() {
+        let (before, here) = (hour(window.moment(part - 1)), hour(window.moment(part)));
+        if here != before && here % STEP == 0 && line.chars().count() <= part {
+            let blanks = part - line.chars().count();
+            line += &" ".repeat(blanks);
+            line.extend([WallClock::hour_and_minute(here * HOUR), " ".to_owned()]);
+        }
+    }
+    line.truncate(window.parts());
+    line
+}
