@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::{PageLine, Writer};
 use crate::app::lists::gpu_users;
 use crate::base::time::WallClock;
-use crate::base::units::Moment;
 use crate::model::{Fleet, GpuOrProcess, HostModel, Window};
 use crate::output::labels::gpu_label;
 use crate::protocol::host_key::HostKey;
@@ -40,7 +39,7 @@ pub(super) fn describe(writer: &mut Writer, fleet: &Fleet) {
             strips(writer, host, model, gpu, &window);
         }
         if let Some(clock) = model.wall_clock() {
-            writer.field("", hours(clock, &window));
+            writer.field("", hours(clock.local_ms(model.now()), &window));
         }
     }
     if writer.lines.is_empty() {
@@ -99,17 +98,22 @@ fn strips(writer: &mut Writer, host: HostKey, model: &HostModel, gpu: &Gpu, wind
     }
 }
 
-/// Returns the hours below the strips: `00:00` in the column in which that hour begins.
-fn hours(clock: WallClock, window: &Window) -> String {
+/// Returns the hours below the strips: `00:00` in the column in which that hour begins. `now` is the
+/// local time in the last column, in milliseconds.
+fn hours(now: u64, window: &Window) -> String {
     const HOUR: u64 = 3_600_000;
     /// The hours from one label to the next.
     const STEP: u64 = 3;
+    let part = u64::try_from(window.part().as_millis()).unwrap_or(u64::MAX);
+    let hour = |column: usize| {
+        let behind = (window.parts() - 1 - column) as u64;
+        now.saturating_sub(behind.saturating_mul(part)) / HOUR
+    };
     let mut line = String::new();
-    let hour = |moment: Moment| clock.local_ms(moment) / HOUR;
-    for part in 1..window.parts() {
-        let (before, here) = (hour(window.moment(part - 1)), hour(window.moment(part)));
-        if here != before && here % STEP == 0 && line.chars().count() <= part {
-            let blanks = part - line.chars().count();
+    for column in 1..window.parts() {
+        let here = hour(column);
+        if here != hour(column - 1) && here % STEP == 0 && line.len() <= column {
+            let blanks = column - line.len();
             line += &" ".repeat(blanks);
             line.extend([WallClock::hour_and_minute(here * HOUR), " ".to_owned()]);
         }

@@ -17,7 +17,10 @@ const LONGEST: Duration = Duration::from_hours(24);
 const PARTS: usize = 288;
 
 /// The headings of the figures after the name of a user.
-const HEADINGS: &str = "GPUS   PROC  MEMORY     SM   HELD   IDLE  RUNS";
+const HEADINGS: &str = "GPUS       PROC  MEMORY     SM   HELD   IDLE  RUNS";
+
+/// The width of the numbers of GPUs.
+const GPUS_WIDTH: usize = 10;
 
 /// What one user does on a host.
 #[derive(Debug, Default)]
@@ -91,15 +94,20 @@ fn describe_host(writer: &mut Writer, model: &HostModel) {
 
 fn figures(model: &HostModel, totals: &UserTotals) -> String {
     let gpus: Vec<usize> = totals.gpus.iter().copied().collect();
-    let gpus = model
+    let labels = model
         .latest()
         .map_or_else(String::new, |snapshot| gpu_labels(snapshot, &gpus));
+    let gpus = if labels.len() > GPUS_WIDTH {
+        format!("{} of them", gpus.len())
+    } else {
+        labels
+    };
     let sm = totals
         .sm
         .map_or_else(|| "-".to_owned(), |sm| Percent::new(sm).to_string());
     let programs: Vec<&str> = totals.programs.iter().map(String::as_str).collect();
     format!(
-        "{gpus:<6} {:>4}  {:>6}  {sm:>5}  {:>5.1}  {:>5.1}  {}",
+        "{gpus:<GPUS_WIDTH$} {:>4}  {:>6}  {sm:>5}  {:>5.1}  {:>5.1}  {}",
         totals.processes,
         short_amount(totals.memory),
         totals.hours.held,

@@ -111,7 +111,8 @@ impl Level {
     pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) -> Option<u16> {
         let row = self.row(panel)?;
         let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
-        let end = panel.plot.x + panel.plot.width;
+        // The forecast is drawn over the future, and must not cover the name.
+        let end = panel.plot.x + panel.past;
         let has_room =
             |x: &u16| (x - 1..=x + width).all(|x| self.is_free(buffer[(x, row)].symbol()));
         let free = (panel.plot.x + 2..end.saturating_sub(width))
