@@ -54,6 +54,7 @@ use self::recordings::active_recording::ActiveRecording;
 use self::recordings::marks::Marks;
 use self::recordings::replay::Replay;
 use self::settings::ThemeName;
+use crate::base::terminal::Background;
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::Command;
@@ -113,6 +114,8 @@ pub struct App {
     /// The areas of the screen: [`App::refresh`] divides it anew after each event.
     layout: Option<Layout>,
     pub(crate) theme: ThemeName,
+    /// The background of the terminal; `None` while it is not known.
+    background: Option<Background>,
     /// Whether the host line is shown while nothing is wrong.
     host_line: bool,
     pub(crate) data: Pausable,
@@ -157,6 +160,7 @@ impl App {
             size: (0, 0),
             layout: None,
             theme: ThemeName::default(),
+            background: None,
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
@@ -330,6 +334,10 @@ impl App {
                 let now = self.data.shown().host(dialog.host)?.now();
                 return commands(dialog.host, dialog.due_commands(now));
             }
+            Event::Background(background) => {
+                self.background = Some(background);
+                None
+            }
             Event::Done(text) => {
                 self.notice.set(text.to_string());
                 None
@@ -366,6 +374,11 @@ impl App {
         let effect = effect.and_then(|effect| self.allow(effect));
         self.refresh();
         effect
+    }
+
+    /// Returns the theme to draw with: the user's, or one that suits the background.
+    pub(crate) fn drawn_theme(&self) -> ThemeName {
+        self.theme.on(self.background)
     }
 
     /// Returns the effect, or `None` if it would act on the world during a replay. Then an open

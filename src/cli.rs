@@ -120,8 +120,9 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
 
-    /// Colours: `terminal` (the terminal's own), `safe` (for colour-blind people), `light` (light
-    /// backgrounds) or `mono` (none)
+    /// Colours: `auto` (`light` on a light background, else `terminal`), `terminal` (the terminal's
+    /// own), `safe` (for colour-blind people), `light` (light backgrounds) or `mono` (none)
+    /// [default: auto]
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 

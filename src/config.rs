@@ -377,7 +377,7 @@ mod tests {
         let why = |text| read(text).unwrap_err();
         assert_eq!(
             why("host = true\ntheme = 'dark'\n"),
-            "config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono"
+            "config.toml:2: theme: `dark` is no theme; there are auto, terminal, safe, light, mono"
         );
         assert_eq!(
             why("mine = 'yes'"),

@@ -35,7 +35,7 @@ use crate::app::{App, List, Mode};
 
 /// Draws everything.
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
-    let (theme, screen) = (theme.with(app.theme), buffer.area);
+    let (theme, screen) = (theme.with(app.drawn_theme()), buffer.area);
     // The terminal may have been resized since the app last heard of it.
     match app
         .layout()
@@ -138,7 +138,7 @@ pub fn svg(theme: &Theme, app: &App) -> String {
     let (width, height) = app.size;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     draw(&mut buffer, &theme.for_picture(), app);
-    svg::svg(&buffer, app.theme == ThemeName::Light)
+    svg::svg(&buffer, app.drawn_theme() == ThemeName::Light)
 }
 
 fn rect(area: Area) -> Rect {

@@ -2,6 +2,7 @@
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
+use crate::base::terminal::Background;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{HostLabel, OutlinePart, Past};
@@ -26,6 +27,8 @@ pub enum Event {
     Mouse(MouseEvent),
     /// The terminal has this size now, in columns and rows.
     Resized(u16, u16),
+    /// The background of the terminal is known.
+    Background(Background),
     /// This much time passed since the previous tick. The app has no other clock.
     Tick(ViewerTime),
     /// The result of an effect, in one sentence.

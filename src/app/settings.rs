@@ -16,6 +16,7 @@ use crate::app::lists::columns::Columns;
 use crate::app::lists::gpu_columns::GpuColumn;
 use crate::app::lists::list_view::Grouping;
 use crate::app::lists::process_columns::{ProcessColumn, Sort};
+use crate::base::terminal::Background;
 use crate::protocol::agent_options::Interval;
 
 #[derive(
@@ -23,8 +24,10 @@ use crate::protocol::agent_options::Interval;
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum ThemeName {
-    /// For a dark background.
+    /// The theme that suits the background of the terminal.
     #[default]
+    Auto,
+    /// For a dark background.
     Dark,
     Light,
     /// The terminal's own sixteen colours.
@@ -36,6 +39,17 @@ pub enum ThemeName {
 }
 
 impl ThemeName {
+    /// The theme to draw with on this background; `None` when the background is not known. Never
+    /// [`Self::Auto`].
+    #[must_use]
+    pub(crate) fn on(self, background: Option<Background>) -> Self {
+        match (self, background) {
+            (Self::Auto, Some(Background::Light)) => Self::Light,
+            (Self::Auto, Some(Background::Dark) | None) => Self::Terminal,
+            (theme, _) => theme,
+        }
+    }
+
     /// The next theme, or the one before; after the last comes the first.
     #[must_use]
     pub fn step(self, by: isize) -> Self {

@@ -25,6 +25,41 @@ pub enum ColourDepth {
     Rgb,
 }
 
+/// Whether the background of a terminal is dark or light.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Background {
+    /// Light text can be read on it.
+    Dark,
+    /// Dark text can be read on it.
+    Light,
+}
+
+impl Background {
+    /// Reads `COLORFGBG`, which some terminals set; `None` where it names no background.
+    pub(crate) fn from_env() -> Option<Self> {
+        Self::from_colorfgbg(env::var("COLORFGBG").ok()?.as_str())
+    }
+
+    /// Parses `FOREGROUND;BACKGROUND` or `FOREGROUND;…;BACKGROUND`: two of the sixteen colours.
+    fn from_colorfgbg(value: &str) -> Option<Self> {
+        let (_, background) = value.rsplit_once(';')?;
+        match background.parse::<u8>().ok()? {
+            0..=6 | 8 => Some(Self::Dark),
+            7 | 9..=15 => Some(Self::Light),
+            _ => None,
+        }
+    }
+
+    /// Judges a colour by how bright its red, green and blue, from 0 to 1, look together.
+    pub(crate) fn of_colour([red, green, blue]: [f64; 3]) -> Self {
+        if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 {
+            Self::Light
+        } else {
+            Self::Dark
+        }
+    }
+}
+
 /// The abilities of the terminal and the locale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalAbilities {
@@ -192,6 +227,18 @@ mod tests {
         check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, None);
         check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], true, None);
         check(&[("LANG", "en_US.UTF-8")], true, None);
+    }
+
+    #[test]
+    fn colorfgbg_names_the_background_last() {
+        let background = Background::from_colorfgbg;
+        assert_eq!(background("15;0"), Some(Background::Dark));
+        assert_eq!(background("7;8"), Some(Background::Dark));
+        assert_eq!(background("0;15"), Some(Background::Light));
+        assert_eq!(background("0;default;7"), Some(Background::Light));
+        for unknown in ["", "15", "0;default", "0;16", "0;-1"] {
+            assert_eq!(background(unknown), Option::None, "{unknown}");
+        }
     }
 
     #[test]

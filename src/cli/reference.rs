@@ -77,6 +77,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "The abilities of the terminal. With `TERM=dumb`, gputop prints a table once.",
     ),
     (
+        "COLORFGBG",
+        "The background of a terminal that does not report it, for the theme `auto`.",
+    ),
+    (
         "COLUMNS",
         "The width of tables where the output is no terminal.",
     ),

@@ -1,9 +1,9 @@
 //! The main loop of the screen: turns lines, keys, signals and time into events of the app, and
 //! performs the app's effects.
 //!
-//! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for
-//! the end of the terminal. After a signal the exit code is 128 and the number of the signal, as in
-//! a shell.
+//! The loop runs on one thread and never blocks. Two more threads read the terminal and its keys,
+//! and one watches for the end of the terminal. After a signal the exit code is 128 and the number
+//! of the signal, as in a shell.
 
 pub(crate) mod cast;
 mod frame_pacer;
@@ -19,7 +19,7 @@ mod watcher;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::event::{Effect, Event};
 use crate::app::input::end_dialog::PlannedEnd;
-use crate::base::terminal::size;
+use crate::app::settings::ThemeName;
+use crate::base::terminal::{Background, size};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel, OutlinePart};
@@ -48,6 +49,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::source::{SourceEvent, Sources, descriptors};
+use crate::tui::terminal::input::{self, Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
@@ -58,6 +60,13 @@ const TICK: Duration = Duration::from_millis(1050);
 
 /// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
+
+/// How long the first frame waits for the terminal to report its background.
+const FIRST_COLOURS: Duration = Duration::from_millis(50);
+
+/// How long gputop, before it leaves the terminal, waits for a reply that is still to come: the
+/// shell would take the reply for keys.
+const LAST_REPLY: Duration = Duration::from_millis(250);
 
 /// An effect of Enter that was on the screen for a shorter time was not read: people answer later
 /// to what they see. An Enter that comes sooner was typed for what the screen showed before, by a
@@ -102,12 +111,13 @@ pub(crate) fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     terminal::end_on_panic(Some(screen.tty()));
     let (end, recorded) = runtime.block_on(async {
         let (sender, inputs) = listen()?;
+        let replies = listen_to_replies(&sender).context("cannot read keys from the terminal")?;
         let outlines = sender.clone();
         outline::start(&options.sources, move |part| {
             outlines.send(SessionInput::Outline(part)).is_ok()
         });
         let recorder = SessionRecorder::new(sender.clone(), &recorder_queue);
-        Session::new(options, screen, sources, recorder, &sender)
+        Session::new(options, screen, replies, sources, recorder, &sender)
             .run(inputs)
             .await
     })?;
@@ -134,6 +144,8 @@ enum SessionEnd {
 #[derive(Debug)]
 enum SessionInput {
     Terminal(terminal_event::Event),
+    /// The terminal has answered a question.
+    Reply(TerminalReply),
     Signal(Signal),
     /// The program of an alert ended. Holds a sentence on what went wrong, if anything did.
     AlertProgramEnded(Option<Text>),
@@ -169,14 +181,23 @@ fn listen() -> io::Result<(
             {}
         });
     }
-    let keys = sender.clone();
-    thread::Builder::new()
-        .name("keys".to_owned())
-        .spawn(move || read_keys(&keys))?;
     thread::Builder::new()
         .name("watchdog".to_owned())
         .spawn(move || watch_terminal(&sender))?;
     Ok((further, inputs))
+}
+
+/// Starts to read the terminal, and its keys.
+fn listen_to_replies(inputs: &queue::UnboundedSender<SessionInput>) -> io::Result<Arc<Replies>> {
+    let (replies, keys) = (inputs.clone(), inputs.clone());
+    let replies = input::start(move |reply| {
+        let reply = reply.map_or_else(SessionInput::KeysUnreadable, SessionInput::Reply);
+        replies.send(reply).is_ok()
+    })?;
+    thread::Builder::new()
+        .name("keys".to_owned())
+        .spawn(move || read_keys(&keys))?;
+    Ok(replies)
 }
 
 fn read_keys(inputs: &queue::UnboundedSender<SessionInput>) {
@@ -236,6 +257,9 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     let mut app = App::with_hosts(options.app.clone(), fleet);
     app.apply_settings(options.settings.clone());
     app.set_filter(&options.filter);
+    if let Some(background) = Background::from_env() {
+        app.update(Event::Background(background));
+    }
     for notice in &options.notices {
         app.update(Event::Done(notice.as_str().into()));
     }
@@ -264,6 +288,11 @@ struct Session<'a> {
     app: App,
     theme: Theme,
     screen: Screen,
+    replies: Arc<Replies>,
+    /// Whether the terminal was asked for its background, which happens once.
+    has_asked: bool,
+    /// How long a frame waits for the reply; `None` once it has come.
+    awaits_colours_until: Option<Instant>,
     sources: Sources,
     /// The moment of the app's last tick.
     now: Instant,
@@ -285,6 +314,7 @@ impl<'a> Session<'a> {
     fn new(
         options: &'a SessionOptions,
         screen: Screen,
+        replies: Arc<Replies>,
         sources: Sources,
         recorder: SessionRecorder,
         inputs: &queue::UnboundedSender<SessionInput>,
@@ -294,6 +324,9 @@ impl<'a> Session<'a> {
             app: new_app(options, &sources),
             theme: options.theme,
             screen,
+            replies,
+            has_asked: false,
+            awaits_colours_until: None,
             sources,
             now,
             screen_state: ScreenState::Outdated,
@@ -315,17 +348,22 @@ impl<'a> Session<'a> {
         mut self,
         mut inputs: queue::UnboundedReceiver<SessionInput>,
     ) -> anyhow::Result<(SessionEnd, Option<Text>)> {
+        if self.ask_for_background() {
+            self.awaits_colours_until = Some(Instant::now() + FIRST_COLOURS);
+        }
         let mut end = self.resized();
         while end.is_none() {
             let (is_outdated, is_ready) = (
                 self.screen_state != ScreenState::UpToDate,
                 self.screen.is_ready(),
             );
+            let frame_due = self.frame_due();
             let read_at = self.unread_end.as_ref().map(|(_, read_at)| *read_at);
             end = tokio::select! {
                 biased;
                 Some(input) = inputs.recv() => match input {
                     SessionInput::Terminal(event) => self.terminal(&event),
+                    SessionInput::Reply(reply) => self.take_reply(reply),
                     SessionInput::Signal(signal) => self.signal(signal)?,
                     SessionInput::AlertProgramEnded(problem) => {
                         self.notifier.program_ended();
@@ -347,7 +385,7 @@ impl<'a> Session<'a> {
                 () = self.screen.ready(), if is_outdated && !is_ready => None,
                 // Before lines: a host that sends without a pause must not keep the screen from
                 // being drawn.
-                () = sleep_until(self.pacer.due(self.screen_state)), if is_outdated && is_ready => {
+                () = sleep_until(frame_due), if is_outdated && is_ready => {
                     self.draw();
                     None
                 }
@@ -359,6 +397,9 @@ impl<'a> Session<'a> {
                 () = sleep_until(self.now + TICK) => self.tick(),
             };
         }
+        if end != Some(SessionEnd::Signal(Signal::HUP)) {
+            self.replies.drain(LAST_REPLY);
+        }
         self.screen.tty().restore();
         self.history.finish(self.app.live_fleet());
         let recorded = self.recorder.finish().await;
@@ -367,7 +408,40 @@ impl<'a> Session<'a> {
         Ok((end.context("the session ended without a reason")?, recorded))
     }
 
+    /// Asks the terminal for its background if the theme depends on it and the terminal was not
+    /// asked before. Returns whether it was asked now.
+    fn ask_for_background(&mut self) -> bool {
+        if self.has_asked || self.app.theme != ThemeName::Auto {
+            return false;
+        }
+        self.has_asked = true;
+        let can_answer = self.replies.expect();
+        if can_answer {
+            self.screen.ask();
+        }
+        can_answer
+    }
+
+    fn take_reply(&mut self, reply: TerminalReply) -> Option<SessionEnd> {
+        self.awaits_colours_until = None;
+        match reply {
+            TerminalReply::Background(background) => {
+                self.screen_state = ScreenState::Awaited;
+                self.update(Event::Background(background))
+            }
+            TerminalReply::End => None,
+        }
+    }
+
+    /// When the next frame may be drawn.
+    fn frame_due(&self) -> Instant {
+        let due = self.pacer.due(self.screen_state);
+        self.awaits_colours_until
+            .map_or(due, |awaited| due.max(awaited))
+    }
+
     fn draw(&mut self) {
+        self.awaits_colours_until = None;
         self.screen
             .draw(|buffer| view::draw(buffer, &self.theme, &self.app));
         let unread = self.app.unread_end();
@@ -402,6 +476,8 @@ impl<'a> Session<'a> {
     fn update(&mut self, event: Event) -> Option<SessionEnd> {
         self.screen_state = self.screen_state.max(ScreenState::Outdated);
         let effect = self.app.update(event);
+        // The user may have chosen the theme just now.
+        self.ask_for_background();
         effect.and_then(|effect| self.perform(effect))
     }
 
@@ -545,6 +621,7 @@ impl<'a> Session<'a> {
         if unsafe { libc::getsid(0) == libc::getpgrp() } {
             return None;
         }
+        self.replies.drain(LAST_REPLY);
         self.screen.tty().restore();
         // The whole group, as the terminal does it: the shell waits for a `sudo` or `time` that
         // started gputop.

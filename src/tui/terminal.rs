@@ -5,7 +5,9 @@
 //! the terminal works from any thread and takes no longer than twice [`RESTORE_TIMEOUT`].
 
 mod clipboard;
+pub mod input;
 mod paint;
+mod replies;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +21,7 @@ use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
 use self::paint::Painter;
+use self::replies::QUESTION;
 use crate::base::terminal::{self, write_unbuffered};
 use crate::base::text::Text;
 
@@ -192,6 +195,14 @@ impl Screen {
         self.painter.bytes.push_str(&clipboard::sequence(text));
     }
 
+    /// Asks the terminal for its background: at once, or with the next frame while one is written.
+    pub fn ask(&mut self) {
+        self.painter.bytes.push_str(QUESTION);
+        if self.is_ready() {
+            self.write("", "");
+        }
+    }
+
     /// Makes the next frame draw the whole screen.
     pub fn redraw(&mut self) {
         self.painter.clear();
@@ -242,16 +253,19 @@ impl Screen {
         self.drawing.reset();
         draw(&mut self.drawing);
         self.painter.paint(&self.drawing);
-        let painted = &mut self.painter.bytes;
-        if painted.is_empty() {
-            return;
+        if !self.painter.bytes.is_empty() {
+            self.write(BEGIN, END);
         }
+    }
+
+    /// Starts to write what was painted, if one may write.
+    fn write(&mut self, begin: &str, end: &str) {
         if let Some(mut frame) = self.spare.take() {
             frame.clear();
-            frame.push_str(BEGIN);
-            frame.push_str(painted);
-            frame.push_str(END);
-            painted.clear();
+            frame.push_str(begin);
+            frame.push_str(&self.painter.bytes);
+            frame.push_str(end);
+            self.painter.bytes.clear();
             let _at_exit: Result<(), mpsc::SendError<String>> = self.frames.send(frame);
         }
     }

@@ -42,6 +42,7 @@ use crate::model::UserHue;
 pub struct Theme {
     is_ascii: bool,
     depth: ColourDepth,
+    /// The theme that the user chose, or the one that [`ThemeName::Auto`] is on this background.
     name: ThemeName,
 }
 
@@ -317,5 +318,32 @@ fn stand_in(glyph: char) -> char {
         '\u{2801}'..='\u{28FF}' if (glyph as u32 & 0xFF).count_ones() > 2 => '#',
         '\u{2801}'..='\u{28FF}' => '.',
         _ => '?',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::terminal::Background;
+
+    #[test]
+    fn text_has_the_default_foreground_in_the_theme_terminal() {
+        for depth in [ColourDepth::Sixteen, ColourDepth::Palette, ColourDepth::Rgb] {
+            let theme = Theme::new(false, depth).with(ThemeName::Terminal);
+            for style in [theme.text(), theme.dim(), theme.accent()] {
+                assert_eq!((style.fg, style.bg), (None, None));
+            }
+        }
+    }
+
+    #[test]
+    fn auto_is_light_only_on_a_light_background() {
+        let drawn = |background| ThemeName::Auto.on(background);
+        assert_eq!(drawn(Some(Background::Light)), ThemeName::Light);
+        assert_eq!(drawn(Some(Background::Dark)), ThemeName::Terminal);
+        assert_eq!(drawn(None), ThemeName::Terminal);
+        // A theme that the user chose is drawn on every background.
+        let chosen = ThemeName::Safe.on(Some(Background::Light));
+        assert_eq!(chosen, ThemeName::Safe);
     }
 }

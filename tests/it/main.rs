@@ -19,6 +19,7 @@ mod allocator_search;
 mod allocator_stats;
 mod analyze;
 mod attach;
+mod background;
 mod cast;
 mod cli;
 mod container;

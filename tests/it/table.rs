@@ -183,7 +183,7 @@ fn an_invalid_setting_is_an_error_with_its_line_and_an_unknown_key_is_a_warning(
     write_config(&host, "# mine\ntheme = 'dark'\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for(
-        "config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono",
+        "config.toml:2: theme: `dark` is no theme; there are auto, terminal, safe, light, mono",
     );
     assert_eq!(terminal.wait_for_exit().code(), Some(2));
     write_config(&host, "theme = \"\\u001b[2Jowned\"\n");

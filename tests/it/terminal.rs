@@ -14,7 +14,7 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use crate::DEADLINE;
 use crate::host::Host;
 use crate::process::{
-    ChildProcess, ProcessHandle, children_with_argument, exit_code, now, process_state,
+    ChildProcess, ProcessHandle, children_with_argument, exit_code, now, process_state, wait_until,
 };
 
 pub(crate) const ENTER: &str = "\r";
@@ -35,6 +35,12 @@ const END_UPDATE: &[u8] = b"\x1b[?2026l";
 /// The text on the terminal before the program starts.
 const TEXT_BEFORE: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ top\r\n";
 
+/// The bytes that ask a terminal for its background and then for its device attributes.
+pub(crate) const QUESTION: &[u8] = b"\x1b]11;?\x1b\\\x1b[c";
+/// The device attributes of a terminal. Alone they are the answer of one that does not report its
+/// background.
+pub(crate) const ATTRIBUTES: &str = "\x1b[?62;22c";
+
 /// Commands to the thread that reads the pty.
 const STOP_READING: u8 = b's';
 const RESUME_READING: u8 = b'r';
@@ -50,8 +56,11 @@ struct Emulation {
 }
 
 impl Emulation {
-    fn write(&mut self, bytes: &[u8]) {
+    /// Draws bytes. Returns whether they end [`QUESTION`].
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        let first_end = self.bytes.len().saturating_sub(QUESTION.len() - 1);
         self.bytes.extend_from_slice(bytes);
+        let is_asked = last_position(&self.bytes[first_end..], QUESTION).is_some();
         let new = &self.bytes[self.drawn..];
         let complete = match (
             last_position(new, BEGIN_UPDATE),
@@ -68,6 +77,7 @@ impl Emulation {
         };
         self.emulator.process(&new[..complete]);
         self.drawn += complete;
+        is_asked
     }
 }
 
@@ -151,14 +161,18 @@ impl Terminal {
 
     /// Runs a command as the leader of a session whose controlling terminal this is.
     pub(crate) fn run(command: &mut Command, width: u16, height: u16) -> Self {
-        // SAFETY: two system calls, which allocate nothing and take no lock.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
-            });
-        }
-        Self::spawn(command, width, height)
+        Self::run_answering(command, width, height, ATTRIBUTES)
+    }
+
+    /// Like [`Self::run`], in a terminal that answers [`QUESTION`] with these bytes.
+    pub(crate) fn run_answering(
+        command: &mut Command,
+        width: u16,
+        height: u16,
+        answer: &'static str,
+    ) -> Self {
+        control_terminal(command);
+        Self::spawn(command, width, height, answer)
     }
 
     /// Runs a command in a session without a controlling terminal: this terminal is open, but sends
@@ -166,10 +180,10 @@ impl Terminal {
     pub(crate) fn run_uncontrolled(command: &mut Command, width: u16, height: u16) -> Self {
         // SAFETY: one system call, which allocates nothing and takes no lock.
         unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
-        Self::spawn(command, width, height)
+        Self::spawn(command, width, height, ATTRIBUTES)
     }
 
-    fn spawn(command: &mut Command, width: u16, height: u16) -> Self {
+    fn spawn(command: &mut Command, width: u16, height: u16, answer: &'static str) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).expect("a pty is available");
         rustix::pty::grantpt(&master)
@@ -198,7 +212,7 @@ impl Terminal {
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
         let reader = thread::spawn({
             let (shared, master) = (Arc::clone(&shared), Arc::clone(&master));
-            move || read_pty(&shared, &master, &commands)
+            move || read_pty(&shared, &master, &commands, answer)
         });
         Self {
             program,
@@ -233,6 +247,17 @@ impl Terminal {
     pub(crate) fn keys(&self, keys: &str) {
         let master = self.master.as_ref().expect("the terminal has not hung up");
         rustix::io::write(master, keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Waits until the program has read everything that was typed.
+    #[track_caller]
+    pub(crate) fn wait_until_read(&self) {
+        wait_until("all keys are read", || self.unread() == 0);
+    }
+
+    /// The number of bytes that were typed and not read.
+    pub(crate) fn unread(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.slave).expect("a pty has a queue")
     }
 
     pub(crate) fn resize(&self, width: u16, height: u16) {
@@ -457,8 +482,20 @@ fn winsize(width: u16, height: u16) -> Winsize {
     }
 }
 
-/// Passes what is written to the terminal to the emulator, until the command to exit.
-fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
+/// Makes a command the leader of a session whose controlling terminal is at its standard input.
+fn control_terminal(command: &mut Command) {
+    // SAFETY: two system calls, which allocate nothing and take no lock.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
+        });
+    }
+}
+
+/// Passes what is written to the terminal to the emulator, and answers [`QUESTION`], until the
+/// command to exit.
+fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd, answer: &str) {
     let mut is_reading = true;
     let mut bytes = vec![0; 1 << 16];
     loop {
@@ -479,8 +516,11 @@ fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
         } else if has_output {
             match rustix::io::read(master, &mut bytes) {
                 Ok(length @ 1..) => {
-                    shared.lock().write(&bytes[..length]);
+                    let is_asked = shared.lock().write(&bytes[..length]);
                     shared.changed.notify_all();
+                    if is_asked {
+                        let _hung_up = rustix::io::write(master, answer.as_bytes());
+                    }
                 }
                 // The last process that had the slave open is gone.
                 _ => is_reading = false,
