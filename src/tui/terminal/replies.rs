@@ -17,8 +17,11 @@ use crate::base::terminal::Background;
 /// The bytes that ask for the background colour, and for the end mark.
 pub(super) const QUESTION: &str = "\x1b]11;?\x1b\\\x1b[c";
 
-/// How long the question is open, and how long the rest of a reply may take.
+/// How long the question is open, and how long a byte that may be a key is held back.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the rest of a reply may take. It holds no key back, so it may be longer.
+const PATIENCE_FOR_REST: Duration = Duration::from_secs(5);
 
 /// The longest reply on a colour, without `ESC ]`, and a length that no device attributes have.
 const LONGEST: usize = 30;
@@ -118,9 +121,12 @@ impl ReplyFilter {
     /// When [`Self::expire`] is to be called unless bytes are read before; `None` while nothing is
     /// held back.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.last_read
-            .filter(|_| self.state != InputState::Keys)
-            .map(|last_read| last_read + PATIENCE)
+        let patience = match self.state {
+            InputState::Keys => return None,
+            InputState::Escape | InputState::Bracket => PATIENCE,
+            InputState::Osc | InputState::OscEscape | InputState::Report => PATIENCE_FOR_REST,
+        };
+        self.last_read.map(|last_read| last_read + patience)
     }
 
     /// Gives up waiting for the rest of a reply.

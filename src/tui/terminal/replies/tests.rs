@@ -113,6 +113,29 @@ fn a_reply_is_found_wherever_it_is_cut_and_however_late() {
 }
 
 #[test]
+fn the_rest_of_a_reply_may_take_longer_than_an_escape_is_held_back() {
+    for end in ["\x07", "\x1b\\"] {
+        let reply = format!("{WHITE}{end}");
+        for cut in 2..reply.len() {
+            let mut exchange = Exchange::asked();
+            exchange.read(&reply.as_bytes()[..cut]);
+            exchange.wait(PATIENCE);
+            exchange.read(&reply.as_bytes()[cut..]);
+            assert!(exchange.keys().is_empty(), "{cut}");
+            assert_eq!(exchange.background(), Some(Background::Light), "{cut}");
+        }
+    }
+    // A first byte that was passed on as the Esc key does not make keys of the rest.
+    let mut exchange = Exchange::asked();
+    exchange.read(b"\x1b");
+    exchange.wait(PATIENCE);
+    exchange.read(&WHITE.as_bytes()[1..]);
+    exchange.read(b"\x07");
+    assert_eq!(exchange.keys(), ["\x1b"]);
+    assert_eq!(exchange.background(), Some(Background::Light));
+}
+
+#[test]
 fn a_reply_in_single_bytes_is_no_key() {
     for end in ["\x07", "\x1b\\"] {
         for delay in DELAYS {
