@@ -423,10 +423,13 @@ impl<'a> Session<'a> {
     }
 
     fn take_reply(&mut self, reply: TerminalReply) -> Option<SessionEnd> {
-        self.awaits_colours_until = None;
+        let awaited = self.awaits_colours_until.take();
         match reply {
             TerminalReply::Background(background) => {
-                self.screen_state = ScreenState::Awaited;
+                // The first frame waits for the first line, too.
+                if awaited.is_none() {
+                    self.screen_state = ScreenState::Awaited;
+                }
                 self.update(Event::Background(background))
             }
             TerminalReply::End => None,
