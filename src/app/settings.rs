@@ -45,7 +45,7 @@ impl ThemeName {
     pub(crate) fn on(self, background: Option<Background>) -> Self {
         match (self, background) {
             (Self::Auto, Some(Background::Light)) => Self::Light,
-            (Self::Auto, Some(Background::Dark) | None) => Self::Terminal,
+            (Self::Auto, Some(Background::Dark) | None) => Self::Dark,
             (theme, _) => theme,
         }
     }

@@ -82,7 +82,8 @@ impl Theme {
         }
         match self.name {
             ThemeName::Terminal | ThemeName::Mono => None,
-            ThemeName::Dark => Some(&palette::DARK),
+            // The app resolves `auto` once the background is known.
+            ThemeName::Auto | ThemeName::Dark => Some(&palette::DARK),
             ThemeName::Light => Some(&palette::LIGHT),
             ThemeName::Safe => Some(&palette::SAFE),
         }
