@@ -24,7 +24,7 @@ mod waiting_hosts;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Paragraph, Widget, Wrap};
+use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 
 use self::pen::Pen;
 pub(crate) use self::svg::Film;
@@ -43,24 +43,18 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     {
         Some(layout) => {
             header::draw(buffer, theme, app, layout.host);
-            if let Some((items, cursor)) = app.settings_panel() {
-                settings_panel::draw(buffer, theme, app, &items, cursor, layout.body);
-            } else if app.modes.page().is_some() {
+            if app.modes.page().is_some() {
                 page::draw(buffer, theme, app, app.page_area(layout.body));
                 graph::draw_panels(buffer, theme, app);
             } else if app.modes.graph().is_some() {
                 graph::draw(buffer, theme, app, layout.body);
             } else {
-                frames(buffer, theme, app, &layout);
-                gpus::draw(buffer, theme, app, layout.gpus);
-                waiting_hosts::draw(buffer, theme, app, layout.waiting_hosts);
-                processes::draw(buffer, theme, app, layout.processes);
-                processes::draw_evidence(buffer, theme, app, layout.reason);
-                graph::draw(buffer, theme, app, layout.body);
-                news::draw(buffer, theme, app, layout.news, layout.has_frames);
-                if let Mode::SortMenu(cursor) = app.modes.current() {
-                    sort_menu::draw(buffer, theme, app, *cursor, layout.processes);
-                }
+                lists(buffer, theme, app, &layout);
+            }
+            if let Some((items, cursor)) = app.settings_panel() {
+                let area = layout.settings_panel();
+                Clear.render(rect(area), buffer);
+                settings_panel::draw(buffer, theme, app, &items, cursor, area);
             }
             end_dialog::draw(buffer, theme, app, layout.body);
             timeline::draw(buffer, theme, app, layout.timeline);
@@ -78,6 +72,20 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
         }
     }
     theme.finish(buffer);
+}
+
+/// Draws the lists, the graph and the news.
+fn lists(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
+    frames(buffer, theme, app, layout);
+    gpus::draw(buffer, theme, app, layout.gpus);
+    waiting_hosts::draw(buffer, theme, app, layout.waiting_hosts);
+    processes::draw(buffer, theme, app, layout.processes);
+    processes::draw_evidence(buffer, theme, app, layout.reason);
+    graph::draw(buffer, theme, app, layout.body);
+    news::draw(buffer, theme, app, layout.news, layout.has_frames);
+    if let Mode::SortMenu(cursor) = app.modes.current() {
+        sort_menu::draw(buffer, theme, app, *cursor, layout.processes);
+    }
 }
 
 /// Draws the frames around the lists and the graph.

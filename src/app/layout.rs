@@ -227,6 +227,22 @@ impl Layout {
     /// The fewest rows of a list of processes with the reason below.
     pub(super) const WITH_REASON: u16 = PROCESSES + Self::REASON;
 
+    /// The area of the panel of settings: below the first processes, so that the lists show what a
+    /// setting changes.
+    pub(crate) fn settings_panel(&self) -> Area {
+        /// The processes that stay visible, with their headings.
+        const KEPT: u16 = 4;
+        /// The fewest rows of the panel, its head included.
+        const FEWEST: u16 = 8;
+        let kept =
+            (self.processes.y - self.body.y + KEPT).min(self.body.height.saturating_sub(FEWEST));
+        Area {
+            y: self.body.y + kept,
+            height: self.body.height - kept,
+            ..self.body
+        }
+    }
+
     /// The GPUs and the hosts below them.
     pub(crate) fn gpus_and_hosts(&self) -> Area {
         Area {

@@ -197,6 +197,8 @@ pub(crate) struct Panel {
     pub load: u16,
     /// The number of rows of the load: use, power, temperature.
     pub load_rows: u16,
+    /// The rows of each of these figures.
+    pub rows_per_figure: u16,
     pub time: u16,
     /// The past that the graph shows: a part for each of its columns.
     pub window: Window,
@@ -224,7 +226,9 @@ impl Panel {
     ) -> Option<Self> {
         model.series(&subject.subject)?;
         let has_events = area.height >= 9;
-        let load_rows = graph_view.load.rows().min(area.height.saturating_sub(10));
+        // Each figure has two rows where there is room.
+        let per_figure = if area.height >= 20 { 2 } else { 1 };
+        let load_rows = (per_figure * graph_view.load.rows()).min(area.height.saturating_sub(10));
         let below = 1 + u16::from(has_events) + load_rows;
         let legend = legend_width(model, &subject.subject, area.width);
         let plot = plot_area(area, legend, below)?;
@@ -281,6 +285,7 @@ impl Panel {
             events: has_events.then_some(below),
             load: below + u16::from(has_events),
             load_rows,
+            rows_per_figure: per_figure,
             time: area.y + area.height - 1,
             window,
             span,

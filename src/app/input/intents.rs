@@ -240,9 +240,9 @@ impl App {
             return 1;
         };
         let (height, head) = match (self.modes.current(), self.focus) {
-            (Mode::Page(_) | Mode::EndDialog(_) | Mode::SettingsPanel(_), _) => {
-                (layout.body.height, PAGE_HEAD)
-            }
+            (Mode::SettingsPanel(_), _) => (layout.settings_panel().height, PAGE_HEAD),
+            (Mode::Page(_), _) => (self.page_area(layout.body).height, PAGE_HEAD),
+            (Mode::EndDialog(_), _) => (layout.body.height, PAGE_HEAD),
             (_, List::Gpus) => (layout.gpus.height, LIST_HEAD),
             (_, List::Processes) => (layout.processes.height, LIST_HEAD),
         };

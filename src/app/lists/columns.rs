@@ -240,13 +240,20 @@ impl<C: ListColumn> Columns<C> {
     }
 
     /// The columns without `column`, or with it if they lack it; `None` when no column would be
-    /// left.
+    /// left. A column comes back after the nearest one that is before it in the default order.
     #[must_use]
     pub fn toggled(&self, column: C) -> Option<Self> {
-        let others = self.0.iter().copied().filter(|other| *other != column);
-        let columns: Vec<C> = others
-            .chain((!self.contains(column)).then_some(column))
-            .collect();
+        let mut columns = self.0.clone();
+        if self.contains(column) {
+            columns.retain(|other| *other != column);
+        } else {
+            let earlier = C::VARIANTS.iter().take_while(|other| **other != column);
+            let place = earlier
+                .filter_map(|earlier| columns.iter().position(|other| other == earlier))
+                .last()
+                .map_or(0, |before| before + 1);
+            columns.insert(place, column);
+        }
         if columns.is_empty() {
             None
         } else {

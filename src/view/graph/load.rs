@@ -6,7 +6,6 @@ use ratatui::style::Style;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
-use crate::app::lists::process_cells::block;
 use crate::base::units::Moment;
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel};
 use crate::view::pen::Pen;
@@ -17,6 +16,8 @@ const HOT: u32 = 373;
 
 /// A row: its curve, the values at its lower and upper edge, and the words for a value.
 struct LoadRow<'a> {
+    /// The name, above the value where there is room.
+    name: &'static str,
     curve: &'a Curve,
     edges: (u32, u32),
     words: fn(u32) -> String,
@@ -52,24 +53,32 @@ pub(super) fn draw(
     )]
     let limit = limit.map_or(1000, |limit| limit.value() as u32);
     let sm = sm.map(|curve| LoadRow {
+        name: "use",
         curve,
         edges: (0, 100),
         words: |percent| format!("SM {percent:>3}%"),
         style: theme.edge(Fill::Busy),
     });
-    let row = |curve, edges, words| LoadRow {
+    let row = |name, curve, edges, words| LoadRow {
+        name,
         curve,
         edges,
         words,
         style: theme.dim(),
     };
-    let power = history.map(|gpu| row(&gpu.power, (0, limit), |watts| format!("{watts} W")));
+    let power = history.map(|gpu| {
+        row("power", &gpu.power, (0, limit), |watts| {
+            format!("{watts} W")
+        })
+    });
     let temperature = history.map(|gpu| {
-        row(&gpu.temperature, (HOT - 100, HOT), |kelvin| {
+        row("heat", &gpu.temperature, (HOT - 100, HOT), |kelvin| {
             format!("{}°C", GpuHistory::celsius(kelvin))
         })
     });
-    for (y, row) in (panel.load..panel.load + panel.load_rows).zip([sm, power, temperature]) {
+    let rows = usize::from(panel.rows_per_figure.max(1));
+    let starts = (panel.load..panel.load + panel.load_rows).step_by(rows);
+    for (y, row) in starts.zip([sm, power, temperature]) {
         if let Some(row) = row {
             row.draw(buffer, theme, panel, y, (at, model.now()));
         }
@@ -90,27 +99,40 @@ impl LoadRow<'_> {
             x: panel.area.x,
             y,
             width: AXIS,
-            height: 1,
+            height: panel.rows_per_figure.max(1),
         };
         let value = self
             .curve
             .at(at, now)
             .map_or_else(|| "-".to_owned(), |range| (self.words)(range.high));
-        if let Some(mut pen) = Pen::at(buffer, left, 0) {
-            pen.cell(value, usize::from(AXIS) - 1, Align::Right, theme.dim());
+        let texts = [value, self.name.to_owned()].into_iter();
+        for (line, text) in (0..left.height).rev().zip(texts) {
+            if let Some(mut pen) = Pen::at(buffer, left, line) {
+                pen.cell(text, usize::from(AXIS) - 1, Align::Right, theme.dim());
+            }
         }
         let (low, high) = self.edges;
-        let height = |value: u32| {
-            block(
-                value.saturating_sub(low).into(),
-                high.saturating_sub(low).into(),
-            )
-        };
+        let rows = u64::from(panel.rows_per_figure.max(1));
         let parts = self.curve.over(&panel.window, now);
-        let steps: String = parts
-            .iter()
-            .map(|range| range.map_or(' ', |range| height(range.high)))
-            .collect();
-        buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), self.style);
+        // The lowest row is the first that fills.
+        for row in 0..panel.rows_per_figure.max(1) {
+            let below = rows - 1 - u64::from(row);
+            let step = |value: u32| {
+                let most = u64::from(high.saturating_sub(low)).max(1);
+                let eighths = u64::from(value.saturating_sub(low)).min(most) * 8 * rows / most;
+                // A known value is seen, however low it is.
+                let eighths = eighths.max(1).saturating_sub(8 * below).min(8);
+                EIGHTHS[usize::try_from(eighths).unwrap_or(0)]
+            };
+            let steps: String = parts
+                .iter()
+                .map(|range| range.map_or(' ', |range| step(range.high)))
+                .collect();
+            let line = (panel.plot.x, y + row);
+            buffer.set_stringn(line.0, line.1, steps, usize::from(panel.past), self.style);
+        }
     }
 }
+
+/// Blocks by their height in eighths of a cell.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
