@@ -11,7 +11,7 @@ use crate::app::lists::gpu_cells;
 use crate::app::lists::gpu_columns::GpuColumn;
 use crate::app::lists::process_cells;
 use crate::app::lists::process_cells::ProcessLine;
-use crate::app::lists::process_columns::{ProcessColumn, Sort};
+use crate::app::lists::process_columns::{ProcessColumn, Sort, WIDE};
 use crate::app::lists::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::time::local_time;
@@ -81,13 +81,18 @@ pub(super) fn format(
                 .iter()
                 .any(|host| process_cells::has_values(column, host.model))
     };
-    let shown = Columns::<ProcessColumn>::shown(
+    let mut shown = Columns::<ProcessColumn>::shown(
         chosen.processes.as_ref(),
         screen,
         false,
         has_values,
         has_hosts,
     );
+    // The screen has badges instead. Scripts read a column.
+    if chosen.processes.is_none() && screen >= WIDE {
+        shown.push(ProcessColumn::Verdict);
+        shown.sort_by_key(|column| column.spec().is_last);
+    }
     let columns = once(shown, chosen.processes.is_some());
     let cells = process_rows(hosts, &columns, chosen.sort);
     if cells.is_empty() {
