@@ -53,11 +53,6 @@ impl<'a> Pen<'a> {
         })
     }
 
-    /// Whether something was written, or skipped, since the beginning of the line.
-    pub(super) fn is_begun(&self) -> bool {
-        self.x > self.start
-    }
-
     /// The column of the screen that is written next.
     pub(super) fn column(&self) -> usize {
         self.x.into()

@@ -12,6 +12,8 @@ use crate::protocol::snapshot::Gpu;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GpuNote {
     pub text: String,
+    /// The same in fewer words.
+    pub short: String,
     /// How bad the trouble is; `None` for what is no trouble.
     pub trouble: Option<Severity>,
 }
@@ -21,18 +23,19 @@ pub(crate) struct GpuNote {
 pub(crate) fn notes(model: &HostModel, gpu: &Gpu) -> Vec<GpuNote> {
     let mut ranked = troubles(model, gpu);
     ranked.sort_by_key(|(rank, _)| *rank);
-    let mut notes: Vec<GpuNote> = ranked
-        .into_iter()
-        .map(|(rank, text)| GpuNote {
-            text,
-            trouble: Some(rank.severity()),
-        })
-        .collect();
-    notes.extend(remarks(model, gpu).into_iter().map(|text| GpuNote {
+    let remarks = remarks(model, gpu).into_iter().map(|text| (None, text));
+    let troubles = ranked.into_iter().map(|(rank, text)| (Some(rank), text));
+    let health = model.health(gpu);
+    let note = |(rank, text): (Option<TroubleRank>, String)| GpuNote {
+        short: if text == health.phrase {
+            health.word.clone()
+        } else {
+            text.clone()
+        },
         text,
-        trouble: None,
-    }));
-    notes
+        trouble: rank.map(TroubleRank::severity),
+    };
+    troubles.chain(remarks).map(note).collect()
 }
 
 /// How bad the worst trouble of a GPU is; `None` when it has none.
@@ -102,9 +105,59 @@ fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     let health = model.health(gpu);
     match model.age(gpu) {
         Some(age) => remarks.push(format!("figures {} old", Elapsed(age))),
+        // Since when the driver fails.
+        None if gpu.trouble.is_some() => remarks.push(health.phrase),
         None if health.severity > Severity::Fine => remarks.push(health.word),
         None => {}
     }
     remarks.extend(gpu.failures.first().map(ToString::to_string));
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Bytes;
+    use crate::protocol::line::Line;
+    use crate::protocol::snapshot::example::host;
+    use crate::protocol::snapshot::{Snapshot, Throttle, Xid};
+
+    /// The notes on the GPU of a host after it was seen.
+    fn notes_on(host: &Snapshot) -> Vec<GpuNote> {
+        let mut model = HostModel::default();
+        let line = Line::Full(Box::new(host.clone()));
+        model.apply(line).unwrap();
+        let gpu = &model.latest().unwrap().gpus[0];
+        let notes = notes(&model, gpu);
+        assert_eq!(
+            worst(&model, gpu),
+            notes.first().and_then(|note| note.trouble),
+            "the frame has the colour of the first note"
+        );
+        notes
+    }
+
+    #[test]
+    fn of_two_notes_the_worse_is_first() {
+        let mut host = host(1);
+        host.gpus[0].load.throttle = Ok(vec![Throttle::PowerCap]);
+        let texts = |host: &Snapshot| -> Vec<String> {
+            notes_on(host).into_iter().map(|note| note.text).collect()
+        };
+        assert_eq!(texts(&host), ["busy, no process seen", "power cap"]);
+        host.gpus[0].load.throttle = Ok(vec![Throttle::Thermal]);
+        host.gpus[0].health.xids = vec![Xid {
+            at: host.at,
+            code: 79,
+        }];
+        let notes = notes_on(&host);
+        assert_eq!(notes[0].trouble, Some(Severity::Bad));
+        assert!(notes[0].text.starts_with("Xid 79"), "{notes:?}");
+        assert_eq!(notes.last().map(|note| note.trouble), Some(None));
+        // A healthy GPU with a process has nothing to say, and is not called ok.
+        host.gpus[0].load.throttle = Ok(Vec::new());
+        host.gpus[0].health.xids.clear();
+        let host = host.with(7, "python train.py", 0, Bytes::from_gib(9));
+        assert_eq!(notes_on(&host), []);
+    }
 }

@@ -4,7 +4,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::app::App;
 use crate::app::lists::gpu_list::GpuRow;
-use crate::app::lists::{gpu_notes, gpu_users};
+use crate::app::lists::gpu_notes::{self, GpuNote};
+use crate::app::lists::gpu_users;
 use crate::base::units::Bytes;
 use crate::model::HostModel;
 use crate::output::labels::growth::rate;
@@ -12,6 +13,9 @@ use crate::output::labels::short_amount;
 use crate::protocol::snapshot::Gpu;
 use crate::view::pen::Pen;
 use crate::view::theme::{Fill, Theme};
+
+/// The width of a program's name that is cut for the amount after it, but no further.
+const SHORTEST_PROGRAM: usize = 8;
 
 /// The unaccounted memory of a GPU without processes; `None` if there is none, or some process uses
 /// the GPU.
@@ -28,10 +32,26 @@ pub(super) fn unaccounted(model: &HostModel, gpu: &Gpu) -> Option<Bytes> {
 /// room. Users have their names where there are several, and with `names_users`.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, names_users: bool) {
     let GpuRow { model, gpu, .. } = row;
-    notes(pen, theme, app, row);
+    let (troubles, remarks): (Vec<GpuNote>, Vec<GpuNote>) = gpu_notes::notes(model, gpu)
+        .into_iter()
+        .partition(|note| note.trouble.is_some());
+    let start = pen.column();
+    notes(pen, theme, start, troubles);
+    if let Some(memory) = unaccounted(model, gpu) {
+        // Beside leftovers, which hold it, the amount would count twice.
+        let words = match model.leftovers_on(gpu).next() {
+            Some(_) => "unaccounted".to_owned(),
+            None => format!("{} unaccounted", short_amount(memory)),
+        };
+        if words.len() <= pen.room() || pen.column() == start {
+            pen.words(words, theme.edge(Fill::Other)).skip(1);
+        }
+    }
+    notes(pen, theme, start, remarks);
+    growth_and_watch(pen, theme, app, row);
     let users = gpu_users::occupants(model, gpu);
     if users.is_empty() {
-        nobody(pen, theme, row);
+        nobody(pen, theme, row, start);
         return;
     }
     let names_users = names_users || users.iter().any(|user| user.name != users[0].name);
@@ -72,25 +92,42 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, 
             pen.put(&user.name, theme.user(hue)).skip(1);
         }
         let room = pen.room().saturating_sub(others);
-        pen.words_within(&words, room, theme.text());
+        let beside = amount.width() + 1;
+        if words.width() <= room || amount.is_empty() || room <= beside + SHORTEST_PROGRAM {
+            pen.words_within(&words, room, theme.text());
+        } else {
+            // A long name leaves room for the amount.
+            pen.words_within(&user.program, room - beside, theme.text())
+                .skip(1)
+                .put(&amount, theme.text());
+        }
     }
 }
 
-/// Draws the troubles of a GPU as badges, and what is no trouble as words.
-fn notes(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
-    let GpuRow { model, gpu, .. } = row;
-    for note in gpu_notes::notes(model, gpu) {
-        let (text, style) = match note.trouble {
-            Some(severity) => (format!(" {} ", note.text), theme.severity(severity)),
-            None => (note.text, theme.notable()),
+/// Draws troubles as badges, and what is no trouble as words, at the length that fits. The first
+/// note, which begins in the column `start`, is cut rather than left out.
+fn notes(pen: &mut Pen<'_>, theme: Theme, start: usize, notes: Vec<GpuNote>) {
+    for note in notes {
+        let style = match note.trouble {
+            Some(severity) => theme.severity(severity),
+            None => theme.notable(),
         };
-        if text.width() <= pen.room() {
-            pen.put(text, style).skip(1);
-        } else if !pen.is_begun() {
-            pen.words(text, style).skip(1);
+        let padded = |text: &str| match note.trouble {
+            Some(_) => format!(" {text} "),
+            None => text.to_owned(),
+        };
+        let (whole, short) = (padded(&note.text), padded(&note.short));
+        if whole.width() <= pen.room() {
+            pen.put(whole, style).skip(1);
+        } else if short.width() <= pen.room() || pen.column() == start {
+            pen.badge(&short, style).skip(1);
         }
     }
-    // While memory grows, its rate says how fast.
+}
+
+/// Draws how fast the memory of a GPU grows, and whether the user watches the GPU.
+fn growth_and_watch(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
+    let GpuRow { model, gpu, .. } = row;
     if let Some(growing) = gpu_users::growing(model, gpu) {
         let rate = rate(growing.evidence.rate);
         if rate.width() + 8 <= pen.room() {
@@ -102,22 +139,20 @@ fn notes(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>) {
     }
 }
 
-/// Says why no process is named on a tile.
-fn nobody(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>) {
-    _ = match unaccounted(model, gpu) {
-        // A badge before it has the amount.
-        Some(_) if pen.is_begun() => pen.words("unaccounted", theme.edge(Fill::Other)),
-        Some(memory) => pen.words(
-            format!("{} unaccounted", short_amount(memory)),
-            theme.edge(Fill::Other),
-        ),
-        None if gpu.missing.processes.is_some()
-            || gpu.trouble.is_some()
-            || !gpu.failures.is_empty() =>
-        {
-            pen.words("processes not known", theme.dim())
-        }
-        None if gpu_users::is_busy_without_process(gpu) => pen,
-        None => pen.words("no process", theme.dim()),
+/// Says why no process is named, where nothing before says so.
+fn nobody(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, start: usize) {
+    let GpuRow { model, gpu, .. } = row;
+    if unaccounted(model, gpu).is_some() || gpu_users::is_busy_without_process(gpu) {
+        return;
+    }
+    let is_unknown =
+        gpu.missing.processes.is_some() || gpu.trouble.is_some() || !gpu.failures.is_empty();
+    let words = if is_unknown {
+        "processes not known"
+    } else {
+        "no process"
     };
+    if words.len() <= pen.room() || pen.column() == start {
+        pen.words(words, theme.dim());
+    }
 }
