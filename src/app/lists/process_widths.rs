@@ -4,6 +4,7 @@ use super::columns::{ListColumn, fitting};
 use super::gpu_list::gpu_rows;
 use super::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
 use crate::app::App;
+use crate::app::layout::SMALLEST;
 use crate::output::labels::gpu_label;
 
 /// The width of an amount of memory, with room for `≥` before it.
@@ -25,6 +26,8 @@ impl ProcessWidths {
         let (gpu, user, memory_bar, graph) = match width {
             width if width >= usize::from(WIDEST) => (5, 10, 12, 12),
             width if width >= usize::from(WIDE) => (3, 8, 0, 8),
+            // The narrowest screen keeps the amount of memory.
+            width if width < usize::from(SMALLEST.0) => (3, 7, 0, 7),
             _ => (3, 8, 0, 7),
         };
         // The label of a MIG instance may be longer, as in `0:13`.
