@@ -28,6 +28,10 @@ pub(crate) const AXIS: u16 = 11;
 /// The width of the names of layers at the right, and of a graph that has room for them.
 const LEGENDS: [(u16, u16); 2] = [(28, 100), (25, 76)];
 
+/// The same for the processes of a GPU, whose names have the user and the PID: `alice 88109
+/// train.py`.
+const LEGEND_OF_PROCESSES: (u16, u16) = (34, 110);
+
 /// Divides the body of the screen for the graph over the whole screen: the graph, and the lists
 /// below.
 pub(crate) fn whole_screen(body: Area) -> (Area, Area) {
@@ -323,11 +327,14 @@ fn plot_area(area: Area, legend: u16, below: u16) -> Option<Area> {
 
 /// Returns the width of the names of layers; 0 when there are none, or no room.
 fn legend_width(model: &HostModel, subject: &GpuOrProcess, width: u16) -> u16 {
-    let has_layers = matches!(subject, GpuOrProcess::Gpu(_))
+    let is_gpu = matches!(subject, GpuOrProcess::Gpu(_));
+    let has_layers = is_gpu
         || model.allocator_history(subject).is_some()
         || model.tensor_history(subject).is_some();
     let fits = |(_, room): &(u16, u16)| has_layers && width >= *room;
-    LEGENDS.into_iter().find(fits).map_or(0, |(width, _)| width)
+    let widest = is_gpu.then_some(LEGEND_OF_PROCESSES);
+    let mut legends = widest.into_iter().chain(LEGENDS);
+    legends.find(fits).map_or(0, |(width, _)| width)
 }
 
 /// Returns the lowest and the highest amount of memory that the graph has to show of the past.

@@ -151,8 +151,8 @@ impl Areas {
             None => cell
                 .set_char(block)
                 .set_style(self.fills[lower].map_or(theme.dim(), |fill| theme.edge(fill))),
-            // Two hatchings cannot share a cell.
-            Some(highest) if theme.is_hatched() => {
+            // Two hatchings, or two areas of one colour, cannot share a cell.
+            Some(highest) if theme.is_hatched() || styles[lower].fg == styles[highest].fg => {
                 let area = if 2 * filled > STEPS { lower } else { highest };
                 cell.set_char(glyph(theme, self.fills[area]))
                     .set_style(styles[area])

@@ -16,6 +16,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::example::{allocator_stats, host};
 use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, Xid};
+use crate::view::theme::Fill;
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -64,6 +65,16 @@ fn screen(theme: Theme, app: &App) -> String {
     terminal.backend().to_string()
 }
 
+/// The only line of a screen with a text.
+#[track_caller]
+fn line(screen: &str, text: &str) -> String {
+    let mut lines = screen.lines().filter(|line| line.contains(text));
+    let line = lines.next();
+    let line = line.unwrap_or_else(|| panic!("no `{text}` in\n{screen}"));
+    assert_eq!(lines.next(), None, "{screen}");
+    line.to_owned()
+}
+
 #[track_caller]
 fn shows(screen: &str, parts: &[&str]) {
     for part in parts {
@@ -80,7 +91,8 @@ fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
             "100 train.py memory  now 44.6 GiB",
             "peak 44.6 GiB",
             "at first 30.0 GiB",
-            "OOM 22:",
+            " full 22:24 (22:23–22:25) ",
+            " full 22:24╌",
         ],
     );
     shows(
@@ -90,14 +102,14 @@ fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
             " 20 GiB",
             " 60 GiB",
             "capacity 80.0 GiB",
-            " -5m ",
-            " 22:16 ",
+            " -15m ",
+            " 22:15 ",
             " now ",
-            " 22:17 ",
-            "+1m40s",
-            "  SM  40% ▃▃▃",
+            " 22:20 ",
+            " +15m",
         ],
     );
+    shows(&line(&screen, "  SM  40%"), &["  SM  40%      ", " ▃▃▃"]);
 }
 
 #[test]
@@ -107,26 +119,39 @@ fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
         Theme::new(false, ColourDepth::Sixteen),
         Theme::new(false, ColourDepth::None),
     ] {
+        let screen = screen(theme, &app);
+        shows(&screen, &["capacity", "  0 GiB"]);
+        // Layers of one user have different glyphs where they have the same colour, or none.
         shows(
-            &screen(theme, &app),
-            &[
-                "100 train.py",
-                "44.6 GiB",
-                "200 train.py",
-                "12.0 GiB",
-                "capacity",
-                "  0 GiB",
-            ],
+            &line(&screen, "44.6 GiB"),
+            &["█ alice 100 train.py  ", "  44.6 GiB"],
+        );
+        shows(
+            &line(&screen, "12.0 GiB"),
+            &["▒ alice 200 train.py  ", "  12.0 GiB"],
+        );
+        assert!(
+            line(&screen, "12.0 GiB").contains("▒▒▒"),
+            "the layer beside its name\n{screen}"
         );
     }
     let poor = screen(Theme::new(true, ColourDepth::None), &app);
-    shows(&poor, &["100 train.py", "44.6 GiB", "capacity"]);
+    shows(&poor, &["alice 100 train.py", "44.6 GiB", "capacity"]);
     assert!(poor.is_ascii(), "{poor}");
-    // Without colour, layers beside each other have different glyphs.
+    // With a palette, a user's processes have shades.
+    let theme = Theme::new(false, ColourDepth::Rgb);
     shows(
-        &screen(Theme::new(false, ColourDepth::None), &app),
-        &["█ 100 train.py", "▒ 200 train.py"],
+        &screen(theme, &app),
+        &["█ alice 100 train.py", "█ alice 200 train.py"],
     );
+    let hue = app
+        .fleet()
+        .host(HostKey::FIRST)
+        .and_then(|model| model.user_hue(&"alice".into()));
+    assert!(hue.is_some());
+    let colour = |shade| theme.fill(Fill::Process(hue, shade), 1.0).fg;
+    assert_eq!(colour(0), theme.fill(Fill::User(hue), 1.0).fg);
+    assert_ne!(colour(0), colour(1));
 }
 
 /// A process of 40 GiB, of which PyTorch reserved 36. Tensors hold 10 GiB, and 50 MiB more each
@@ -178,7 +203,10 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
         &["# allocated", "% unallocated", ": other"],
     );
     // Where the parts are not known, only the whole is drawn, and no part is shown as 0.
-    let row = colours.lines().find(|it| it.contains(" 20 GiB")).unwrap();
+    let zoom = KeyCode::Char('[');
+    let near = with_parts(&[graph, zoom, zoom, zoom], SIZE);
+    let near = screen(Theme::new(false, ColourDepth::Sixteen), &near);
+    let row = near.lines().find(|it| it.contains(" 20 GiB")).unwrap();
     assert!(row.contains("█░░░░") && row.contains("░░░░█"), "{row}");
     // Without room for a legend, the figures under the cursor have the names.
     let narrow = with_parts(&[graph, KeyCode::Left], (75, 40));
@@ -192,7 +220,7 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
             );
         })
         .unwrap();
-    shows(&terminal.backend().to_string(), &["allocated 24."]);
+    shows(&terminal.backend().to_string(), &["allocated 23.1 GiB"]);
 }
 
 #[test]
@@ -208,10 +236,8 @@ fn unaccounted_memory_has_the_same_name_in_graph_and_list() {
     for key in [KeyCode::Tab, KeyCode::Char('g')] {
         app.update(Event::Key(KeyEvent::from(key)));
     }
-    shows(
-        &screen(Theme::new(false, ColourDepth::Sixteen), &app),
-        &["unaccounted       9.0 GiB"],
-    );
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app);
+    shows(&line(&screen, " 9.0 GiB"), &["█ unaccounted  "]);
 }
 
 #[test]
@@ -345,10 +371,16 @@ fn marks_are_drawn_in_the_graph_and_listed_with_the_change_of_memory() {
 fn power_and_temperature_are_rows_below_the_graph_on_request() {
     let theme = Theme::new(false, ColourDepth::Sixteen);
     for keys in ["gv", "\tgv"] {
-        shows(
-            &screen(theme, &app(keys)),
-            &["   SM  ", "0% ", "     300 W ▃▃▃", "      50°C ▄▄▄"],
-        );
+        let screen = screen(theme, &app(keys));
+        shows(&screen, &["   SM  ", "0% "]);
+        for (figure, row) in [("     300 W ", " ▃▃▃"), ("      50°C ", " ▄▄▄")] {
+            assert!(
+                screen
+                    .lines()
+                    .any(|line| line.contains(figure) && line.contains(row)),
+                "{screen}"
+            );
+        }
     }
     let without = screen(theme, &app("gvv"));
     assert!(
@@ -370,11 +402,12 @@ fn the_cursor_shows_the_figures_of_its_moment() {
             "SM 50%",
             "300 W",
             "50°C",
-            "100 train.py     42.3 GiB",
-            "200 train.py     12.0 GiB",
-            "graph ",
+            "at -2m30s",
+            "graph 2m30s ago",
         ],
     );
+    shows(&line(&screen, "37.4 GiB"), &["alice 100 train.py"]);
+    shows(&line(&screen, "12.0 GiB"), &["alice 200 train.py"]);
 }
 
 #[test]
@@ -408,7 +441,12 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let screen = terminal.backend().to_string();
     shows(
         &screen,
-        &["full in 2m00s to 5m00s", "OOM 22:21", "+1m", "now"],
+        &[
+            " full 22:21 (22:20–22:23) ",
+            " full 22:21 →",
+            "+5m10s",
+            "now",
+        ],
     );
     let beyond = usize::from(panel.plot.x + panel.past);
     let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));

@@ -105,6 +105,12 @@ impl Theme {
         self.is_ascii || !self.has_colour() || self.name == ThemeName::Safe
     }
 
+    /// Whether the processes of a user have one colour on this terminal, so that hatching tells them
+    /// apart.
+    fn has_one_shade(self, fill: Fill) -> bool {
+        matches!(fill, Fill::Process(..)) && self.palette().is_none()
+    }
+
     /// The glyph of a filled cell of a bar. Bars below each other do not touch.
     pub(in crate::view) fn bar_glyph(self, fill: Fill) -> char {
         match self.area_glyph(fill) {
@@ -115,7 +121,7 @@ impl Theme {
 
     /// The glyph of a filled cell of an area.
     pub(in crate::view) fn area_glyph(self, fill: Fill) -> char {
-        if self.is_hatched() {
+        if self.is_hatched() || self.has_one_shade(fill) {
             fill.hatching()
         } else {
             '█'
