@@ -179,7 +179,11 @@ fn glyph(columns: [Option<u16>; 2], growth: Growth, is_line: bool) -> char {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::buffer::Cell;
+    use ratatui::layout::Rect;
+
     use super::*;
+    use crate::base::terminal::ColourDepth;
 
     #[test]
     fn dots_grow_from_the_axis() {
@@ -188,5 +192,33 @@ mod tests {
         let down = |a, b| glyph([Some(a), Some(b)], Growth::Down, false);
         assert_eq!([down(4, 4), down(1, 0), down(0, 2)], ['⣿', '⠁', '⠘']);
         assert_eq!(glyph([Some(3), None], Growth::Up, true), '⠂', "a line");
+    }
+
+    #[test]
+    fn a_mirror_has_use_above_and_memory_below_a_faint_zero_and_a_blank_for_the_unknown() {
+        let samples = |shares: [Option<f64>; 6], fill| Samples {
+            shares: shares.into(),
+            fill,
+            is_steady: false,
+        };
+        let (half, zero) = (Some(0.5), Some(0.0));
+        let usage = samples([None, None, zero, zero, half, Some(1.0)], Fill::Busy);
+        let memory = samples([None, None, zero, zero, Some(0.75), half], Fill::Other);
+        let area = Area {
+            width: 3,
+            height: 4,
+            ..Area::default()
+        };
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 4));
+        let theme = Theme::new(false, ColourDepth::Rgb);
+        draw(&mut buffer, theme, area, Some(&usage), Some(&memory));
+        let symbols: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
+        let rows: Vec<String> = symbols.chunks(3).map(<[&str]>::concat).collect();
+        assert_eq!(rows, ["  ⢸", " ⣀⣿", " ⠉⣿", "  ⠃"]);
+        let colour = |x, y| Some(buffer[(x, y)].fg);
+        assert_eq!(colour(1, 1), theme.faint(Fill::Busy).fg);
+        assert_eq!(colour(1, 2), theme.faint(Fill::Other).fg);
+        assert_eq!(colour(2, 0), theme.fill(Fill::Busy, 1.0).fg);
+        assert_ne!(colour(2, 2), theme.faint(Fill::Other).fg);
     }
 }

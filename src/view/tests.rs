@@ -133,15 +133,31 @@ fn a_process_shows_what_it_holds_and_how_that_grew() {
         .find(|line| line.contains("88109 alice"))
         .unwrap();
     for part in [
-        "36.1G",
-        "+2.2G",
-        "40%",
-        "99%",
-        "ok",
-        "python train.py --model resnet50",
+        " 36.1G ",
+        " 40% ",
+        " 99% ",
+        " python train.py --model resnet50",
     ] {
         assert!(line.contains(part), "{part} in {line}");
     }
+    // Its memory and its use of a minute, the latest at the right. A healthy process is not called
+    // ok.
+    let graphs = line
+        .chars()
+        .filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
+    assert!(graphs.count() >= 2 && !line.contains(" ok "), "{line}");
+    assert!(
+        screen.contains(" MEM 15m ") && screen.contains(" SM 15m "),
+        "{screen}"
+    );
+    // How it grew is in the head of its graph.
+    let head = screen
+        .lines()
+        .find(|line| line.contains(" 88109 train.py memory"));
+    assert!(
+        head.is_some_and(|head| head.contains(" +2.9 GiB in 59s ")),
+        "{screen}"
+    );
     assert!(screen.contains("88109 train.py memory"), "{screen}");
 }
 
@@ -239,7 +255,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
 
 #[test]
 fn the_command_has_room_at_every_width() {
-    for (width, least) in [(80, 24), (100, 40), (120, 40), (160, 40), (200, 80)] {
+    for (width, least) in [(80, 24), (100, 39), (120, 40), (160, 40), (200, 80)] {
         let host = with_parts(&[(6, 3)]);
         for app in [
             app_with(&host, width, Settings::default()),
@@ -266,7 +282,11 @@ fn the_history_of_the_first_minute_is_headed_in_seconds_and_a_watched_gpu_says_s
         HostKey::FIRST,
         Box::new(Line::Full(Box::new(busy().later(1)))),
     ));
-    assert!(line_of(&app, 160, " 0 H100").contains(" watched ok"));
+    let line = line_of(&app, 160, " 0 H100");
+    assert!(
+        line.contains(" watched ") && !line.contains(" ok"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -277,9 +297,38 @@ fn a_tagged_or_watched_process_says_so_in_words() {
     )));
     let line = line_of(&app, 120, " 88109 alice");
     assert!(
-        line.starts_with("3 ") && line.contains("tagged watched python train.py"),
+        line.starts_with("█3 ") && line.contains(" tagged watched python train.py"),
         "{line}"
     );
+}
+
+#[test]
+fn rows_mark_my_processes_with_a_wide_bar_and_those_of_others_with_a_narrow_one() {
+    let mut host = host(2)
+        .with(7, "python train.py", 0, Bytes::from_gib(9))
+        .with(8, "python serve.py", 1, Bytes::from_gib(5));
+    let facts = host.processes[1].facts_mut();
+    (facts.uid, facts.user) = (Ok(1001), Ok("bob".into()));
+    for (width, height, before) in [(80, 24, ""), (120, 40, "│")] {
+        let settings = Settings {
+            gpu_view: Some(GpuView::Rows),
+            ..Settings::default()
+        };
+        let app = app_of(&host, width, height, settings);
+        let text = screen(Theme::new(false, ColourDepth::Sixteen), &app, width, height);
+        for (words, mark) in [
+            (" 7 alice ", '█'),
+            (" 8 bob ", '▎'),
+            (" 0 H100 ", '▎'),
+            (" 1 H100 ", '▎'),
+        ] {
+            let row = text.lines().find(|line| line.contains(words));
+            assert!(
+                row.is_some_and(|row| row.starts_with(&format!("\"{before}{mark}"))),
+                "{words} {mark}\n{text}"
+            );
+        }
+    }
 }
 
 /// A host where each process has this much reserved and allocated, in GiB, and 2 GiB that are not

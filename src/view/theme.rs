@@ -327,6 +327,65 @@ mod tests {
     use super::*;
     use crate::base::terminal::Background;
 
+    /// A line with a badge of two cells, a text and a dim text, under the cursor.
+    fn line(theme: Theme) -> Buffer {
+        let area = Rect::new(0, 0, 4, 1);
+        let mut buffer = Buffer::empty(area);
+        buffer.set_string(0, 0, "ab", theme.alarm());
+        buffer.set_string(2, 0, "c", theme.text());
+        buffer.set_string(3, 0, "d", theme.dim());
+        theme.select(&mut buffer, area);
+        buffer
+    }
+
+    #[test]
+    fn a_badge_keeps_its_background_under_the_cursor() {
+        for depth in [ColourDepth::Palette, ColourDepth::Rgb] {
+            for name in [ThemeName::Dark, ThemeName::Light, ThemeName::Safe] {
+                let theme = Theme::new(false, depth).with(name);
+                let buffer = line(theme);
+                let (badge, beside) = (&buffer[(0, 0)], &buffer[(2, 0)]);
+                assert_eq!(
+                    (Some(badge.bg), Some(badge.fg)),
+                    (theme.alarm().bg, theme.alarm().fg)
+                );
+                assert!(badge.modifier.contains(Modifier::BOLD));
+                assert!(beside.bg != Color::Reset && beside.bg != badge.bg);
+                assert_eq!(buffer[(3, 0)].bg, beside.bg, "the cursor is one bar");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_palette_a_badge_is_reversed_and_reversed_back_under_the_cursor() {
+        for depth in [ColourDepth::None, ColourDepth::Sixteen] {
+            let theme = Theme::new(false, depth);
+            for badge in [theme.alarm(), theme.severity(Severity::Notable)] {
+                let modifiers = Modifier::REVERSED | Modifier::BOLD;
+                assert_eq!((badge.add_modifier, badge.bg), (modifiers, None));
+            }
+            let buffer = line(theme);
+            let is_reversed = |x| buffer[(x, 0)].modifier.contains(Modifier::REVERSED);
+            assert_eq!([0, 1, 2, 3].map(is_reversed), [false, false, true, true]);
+            assert!(buffer[(0, 0)].modifier.contains(Modifier::BOLD));
+            assert!(!buffer[(3, 0)].modifier.contains(Modifier::DIM));
+        }
+    }
+
+    #[test]
+    fn nearly_full_memory_is_bold_and_not_the_colour_of_trouble() {
+        for depth in [ColourDepth::None, ColourDepth::Sixteen, ColourDepth::Rgb] {
+            let theme = Theme::new(false, depth);
+            let full = theme.memory_style(Some(0.95), theme.dim());
+            assert!(full.add_modifier.contains(Modifier::BOLD));
+            assert_eq!((full.fg, full.bg), (theme.text().fg, None));
+            assert_eq!(theme.memory_style(Some(0.94), theme.dim()), theme.dim());
+            // A remark is bold only, too.
+            assert_eq!(theme.notable(), theme.accent());
+        }
+    }
+
+
     #[test]
     fn text_has_the_default_foreground_in_the_theme_terminal() {
         for depth in [ColourDepth::Sixteen, ColourDepth::Palette, ColourDepth::Rgb] {
@@ -341,8 +400,8 @@ mod tests {
     fn auto_is_light_only_on_a_light_background() {
         let drawn = |background| ThemeName::Auto.on(background);
         assert_eq!(drawn(Some(Background::Light)), ThemeName::Light);
-        assert_eq!(drawn(Some(Background::Dark)), ThemeName::Terminal);
-        assert_eq!(drawn(None), ThemeName::Terminal);
+        assert_eq!(drawn(Some(Background::Dark)), ThemeName::Dark);
+        assert_eq!(drawn(None), ThemeName::Dark);
         // A theme that the user chose is drawn on every background.
         let chosen = ThemeName::Safe.on(Some(Background::Light));
         assert_eq!(chosen, ThemeName::Safe);

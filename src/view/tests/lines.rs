@@ -6,12 +6,14 @@ use super::*;
 use crate::app::input::end_dialog::Member;
 use crate::base::time::ViewerTime;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::Xid;
 
 #[test]
 fn no_word_above_a_list_is_cut() {
     for width in 60..200 {
         let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
-        let words = "GPU PID USER MEMORY▼ OF CACHE IN 10s SM CPU RSS TIME LAST ORIGIN VERDICT COMMAND more below";
+        let words =
+            "GPU PID USER MEM▼ MEMORY▼ OF MEM 15m CACHE SM CPU RSS TIME ORIGIN COMMAND more below";
         let is_whole =
             |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
         assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
@@ -20,12 +22,7 @@ fn no_word_above_a_list_is_cut() {
 
 #[test]
 fn the_number_of_hidden_gpus_cuts_no_heading() {
-    for (width, before) in [
-        (80, "POWER"),
-        (100, "POWER"),
-        (120, "POWER"),
-        (200, "HEALTH"),
-    ] {
+    for width in [80, 100, 120, 200] {
         let head = line_of(
             &app_with(&host(32), width, Settings::default()),
             width,
@@ -34,7 +31,7 @@ fn the_number_of_hidden_gpus_cuts_no_heading() {
         let words: Vec<&str> = head.split_whitespace().collect();
         let end = words.len() - 4;
         assert!(
-            words[end] == before && words[end + 1] == "Tab:" && words[end + 3] == "more",
+            words[end] == "WHO" && words[end + 1] == "Tab:" && words[end + 3] == "more",
             "{width}: {head}"
         );
     }
@@ -190,17 +187,41 @@ fn the_trouble_of_a_gpu_with_current_figures_is_whole_in_its_column() {
                 call: None,
                 since,
             });
-            let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+            let line = line_of(
+                &app_with(&host, width, Settings::default()),
+                width,
+                " 0 H100",
+            );
             let words = [
                 cause.to_string(),
                 format!("{cause} {}", Elapsed(host.at.since(since))),
             ];
-            assert!(
-                words.iter().any(|it| line.trim_end().ends_with(it)),
-                "{width}: {line}"
-            );
+            let is_whole = |word: &String| format!("{line} ").contains(&format!(" {word} "));
+            assert!(words.iter().any(is_whole), "{width}: {line}");
         }
     }
+}
+
+#[test]
+fn the_trouble_of_a_gpu_on_a_narrow_screen_is_short_rather_than_left_out() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    host.gpus[0].health.xids = vec![Xid {
+        at: host.at,
+        code: 79,
+    }];
+    let line = |width| {
+        line_of(
+            &app_with(&host, width, Settings::default()),
+            width,
+            " 0 H100",
+        )
+    };
+    assert!(line(80).contains(" Xid 79 "), "{}", line(80));
+    assert!(
+        line(200).contains(" Xid 79: fell off the bus  alice "),
+        "{}",
+        line(200)
+    );
 }
 
 #[test]
@@ -242,10 +263,13 @@ fn advice_about_a_lost_gpu_is_shown_once_on_its_line_or_below_the_list() {
         assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
         // The age is shown only if there is a figure.
         assert_eq!(
-            text.contains("figures 30s old"),
+            text.contains("lost 0s, figures 30s old"),
             is_old && was_read,
             "{width}: {text}"
         );
+        // GPU 1, which answers, has its own age.
+        let next = line_of(&app, width, " 1 H100");
+        assert_eq!(next.contains(" figures 30s old "), is_old, "{next}");
     }
 }
 
@@ -347,7 +371,11 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
         since: host.at,
     });
     for width in [80, 120, 200] {
-        let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+        let line = line_of(
+            &app_with(&host, width, Settings::default()),
+            width,
+            " 0 H100",
+        );
         assert!(
             ["50%", "50°C", "300W", "failed 0s"]
                 .iter()
@@ -373,7 +401,7 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
         ..Settings::default()
     };
     assert!(
-        line_of(&app_with(&host, 80, settings), 80, "H100")
+        line_of(&app_with(&host, 80, settings), 80, " 0 H100")
             .trim_end()
             .ends_with("failed 0s")
     );
@@ -381,7 +409,7 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
     if let Some(trouble) = &mut host.gpus[0].trouble {
         trouble.cause = Cause::Lost;
     }
-    assert!(!line_of(&app_with(&host, 120, Settings::default()), 120, "H100").contains("°C"));
+    assert!(!line_of(&app_with(&host, 120, Settings::default()), 120, " 0 H100").contains("°C"));
 }
 
 #[test]
@@ -443,7 +471,7 @@ fn columns_that_do_not_fit_leave_the_last_one_its_room_and_say_so() {
         ..Settings::default()
     };
     let mut app = app_with(&busy(), 80, settings.clone());
-    assert!(line_of(&app, 80, "POWER").contains("HEALTH"));
+    assert!(line_of(&app, 80, "POWER").contains("WHO"));
     assert!(line_of(&app, 80, " 88109 alice").contains(" python t"));
     app.update(Event::Key(KeyEvent::from(KeyCode::F(2))));
     for _ in 0..40 {
@@ -451,7 +479,7 @@ fn columns_that_do_not_fit_leave_the_last_one_its_room_and_say_so() {
     }
     assert!(line_of(&app, 80, "GPU pcie").contains("no room for it"));
     let wide = app_with(&busy(), 200, settings);
-    assert!(line_of(&wide, 200, "POWER").contains("PCIE HEALTH"));
+    assert!(line_of(&wide, 200, "POWER").contains("PCIE WHO"));
 }
 
 #[test]

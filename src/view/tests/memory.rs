@@ -12,12 +12,19 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
         let screen = screen(theme, &with_allocator(164, &[]), 164, 60);
         let line = screen
             .lines()
-            .find(|line| line.contains(" alice "))
+            .find(|line| line.contains(" 7 alice "))
             .unwrap();
-        assert!(line.contains(&format!("40.0G {bar} 10.0G")), "{line}");
+        assert!(
+            line.contains(&format!(" 40.0G {bar} ")) && line.contains(" 10.0G "),
+            "{line}"
+        );
+        assert!(
+            screen.contains("MEMORY▼ OF GPU") || screen.contains("MEMORYv OF GPU"),
+            "{screen}"
+        );
         assert!(screen.contains("CACHE"), "{screen}");
     }
-    // A narrow screen has the column too.
+    // A narrow screen has the column too, and no bar.
     let screen = screen(
         Theme::new(false, ColourDepth::Sixteen),
         &with_allocator(80, &[]),
@@ -25,9 +32,10 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
         60,
     );
     assert!(
-        screen
-            .lines()
-            .any(|it| it.contains(" alice ") && it.contains("40.0G ▇▇▇─── 10.0G")),
+        screen.lines().any(|it| it.contains(" 7 alice ")
+            && it.contains(" 40.0G ")
+            && it.contains(" 10.0G ")
+            && !it.contains('─')),
         "{screen}"
     );
 }
@@ -49,10 +57,9 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     );
     // A small amount differs from none.
     let host = with_parts(&[(6, 3), (254, 100)]);
-    let app = app_with(&host, 80, Settings::default());
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 80, 24);
-    let line = screen.lines().find(|line| line.contains(" 8.0G")).unwrap();
-    assert!(line.contains(" 8.0G ▇───── "), "{line}");
+    let app = app_with(&host, 164, Settings::default());
+    let line = line_of(&app, 164, " 8.0G");
+    assert!(line.contains(" 8.0G ▇─────────── "), "{line}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The tiles of GPUs.
 
 use super::*;
+use crate::app::layout::Area;
+use crate::protocol::snapshot::Throttle;
 use crate::view::theme::Fill;
 
 #[test]
@@ -12,15 +14,123 @@ fn a_tile_shows_memory_use_history_and_who_is_on_the_gpu() {
     let app = app_of(&host, 100, 30, Settings::default());
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 100, 30);
     for words in [
-        "╭─ 0 H100 80GB HBM3 ─",
+        "╭─ 0 H100 80GB HBM3 alice ─",
         " 50°C 300W ─╮",
-        "12.0/80.0G",
-        "alice 12.0G torch.distributed.run",
-        "34.0G 2× train.py",
+        " 50% SM │",
+        " 12.0G │",
+        " /80.0G │",
+        "│ torch.distributed.run ",
+        " 34.0G │",
+        "│ train.py 2× ",
     ] {
         assert!(screen.contains(words), "{words}\n{screen}");
     }
     assert!(screen.contains("╭─ Processes ─"), "{screen}");
+}
+
+#[test]
+fn a_narrow_tile_names_its_model_where_the_models_differ() {
+    let mut host = host(8).with(7, "python train.py", 0, Bytes::from_gib(12));
+    let drawn = |host: &Snapshot| {
+        let app = app_of(host, 120, 40, Settings::default());
+        screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40)
+    };
+    let one_model = drawn(&host);
+    assert!(
+        one_model.contains("╭─ 0 alice ─") && one_model.contains("  8× H100 80GB HBM3 "),
+        "{one_model}"
+    );
+    host.gpus[7].facts.name = Ok("NVIDIA L40S".into());
+    let several = drawn(&host);
+    assert!(
+        several.contains("─ 7 L40S ─") && several.contains("─ 0 H100 80GB"),
+        "{several}"
+    );
+}
+
+/// The GPU tiles of a screen without colour, as buffer, and the inner area of each tile.
+fn tiles(app: &App, theme: Theme, (width, height): (u16, u16)) -> (Buffer, Vec<Area>) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal
+        .draw(|frame| draw(frame.buffer_mut(), &theme, app))
+        .unwrap();
+    let grid = app.layout().unwrap().tiles.unwrap();
+    let gpus = app.fleet().hosts().next().unwrap().1.latest().unwrap();
+    let areas = (0..gpus.gpus.len()).map(|gpu| grid.tile(gpu).inner());
+    (terminal.backend().buffer().clone(), areas.collect())
+}
+
+#[test]
+fn a_tile_mirrors_use_above_and_memory_below_its_axis() {
+    let mut host = host(8).with(7, "python train.py", 0, Bytes::from_gib(80));
+    host.gpus[0].load.sm = Ok(Percent::new(100.0));
+    host.gpus[1].load.sm = Ok(Percent::new(0.0));
+    let app = app_of(&host, 120, 40, Settings::default());
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    let (buffer, inside) = tiles(&app, theme, (120, 40));
+    // The last column before the figures is the present.
+    let column = |gpu: usize| {
+        let area = inside[gpu];
+        (0..area.height - 1)
+            .map(|line| buffer[(area.x + area.width - 9, area.y + line)].clone())
+            .collect::<Vec<_>>()
+    };
+    let symbols = |gpu: usize| {
+        let cells = column(gpu);
+        cells.iter().map(|cell| cell.symbol()).collect::<String>()
+    };
+    // A full GPU fills the row of use and both rows of memory; a known zero is a single dot.
+    assert_eq!(symbols(0), "⢸⢸⢸");
+    assert_eq!(symbols(1), "⢀⠈ ");
+    let [use_of_gpu, memory, _] = &column(0)[..] else {
+        panic!("{inside:?}")
+    };
+    assert_eq!(Some(use_of_gpu.fg), theme.fill(Fill::Busy, 1.0).fg);
+    let hue = app
+        .fleet()
+        .host(HostKey::FIRST)
+        .and_then(|model| model.user_hue(&"alice".into()));
+    assert!(hue.is_some());
+    assert_eq!(Some(memory.fg), theme.fill(Fill::User(hue), 1.0).fg);
+    // An unknown time is blank.
+    let area = inside[0];
+    for line in 0..area.height - 1 {
+        for x in area.x..area.x + area.width - 9 {
+            assert_eq!(buffer[(x, area.y + line)].symbol(), " ");
+        }
+    }
+}
+
+#[test]
+fn the_use_view_shows_use_alone_at_the_height_of_the_tile() {
+    let mut host = host(8);
+    host.gpus[0].load.sm = Ok(Percent::new(100.0));
+    let settings = Settings {
+        gpu_view: Some(GpuView::Use),
+        ..Settings::default()
+    };
+    let app = app_of(&host, 120, 40, settings);
+    let (buffer, inside) = tiles(&app, Theme::new(false, ColourDepth::Sixteen), (120, 40));
+    for line in 0..inside[0].height - 1 {
+        let cell = &buffer[(inside[0].x + inside[0].width - 9, inside[0].y + line)];
+        assert_eq!(cell.symbol(), "⢸");
+    }
+}
+
+#[test]
+fn a_limit_of_power_never_hides_that_a_gpu_is_busy_without_a_process() {
+    let mut host = host(8);
+    host.gpus[0].load.throttle = Ok(vec![Throttle::PowerCap]);
+    let app = app_of(&host, 120, 40, Settings::default());
+    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
+    let lines: Vec<&str> = screen
+        .lines()
+        .filter(|line| line.contains("busy, no process seen"))
+        .collect();
+    assert!(
+        lines[0].starts_with("\"│ busy, no process seen "),
+        "{screen}"
+    );
 }
 
 #[test]
@@ -42,7 +152,9 @@ fn a_tile_says_how_many_processes_it_has_no_room_for() {
     let app = app_of(&host, 120, 40, Settings::default());
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
     assert!(
-        screen.contains("alice 21.0G 3× pre") && screen.contains("… +1 │"),
+        screen.contains("╭─ 0 alice ─")
+            && screen.contains("│ pretrain_")
+            && screen.contains("… 21.0G 3× +1 │"),
         "{screen}"
     );
 }
@@ -64,10 +176,10 @@ fn the_label_of_a_mig_instance_is_not_cut() {
 }
 
 #[test]
-fn a_tile_names_the_period_of_its_history_and_says_how_much_memory_grew() {
+fn a_small_graph_fills_from_the_right_and_says_how_fast_memory_grows() {
     let mut host = host(8).with(7, "python train.py", 0, Bytes::from_gib(12));
     let mut app = app_of(&host, 120, 40, Settings::default());
-    for _ in 0..70 {
+    for _ in 0..300 {
         host = host.later(1);
         host.gpus[0].load.memory_used.as_mut().unwrap().0 += 10 << 20;
         app.update(Event::Line(
@@ -75,16 +187,19 @@ fn a_tile_names_the_period_of_its_history_and_says_how_much_memory_grew() {
             Box::new(Line::Full(Box::new(host.clone()))),
         ));
     }
-    let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 120, 40);
-    let line = screen
-        .lines()
-        .find(|line| line.contains("+600M/1m"))
-        .unwrap_or_else(|| panic!("{screen}"));
-    // The height is that of 12 of 80 GiB, also on the tiles whose memory does not change.
-    assert!(
-        line.contains("▂▂▂") && !line.contains('█') && screen.contains("last 1m"),
-        "{screen}"
-    );
+    let theme = Theme::new(false, ColourDepth::Sixteen);
+    let text = screen(theme, &app, 120, 40);
+    assert!(text.contains(" +600M/min "), "{text}");
+    // All small graphs show 15 minutes, of which five are known.
+    let (buffer, inside) = tiles(&app, theme, (120, 40));
+    let cells = inside[0].width - 8;
+    for area in inside {
+        let known = (0..cells)
+            .filter(|cell| buffer[(area.x + cell, area.y + 1)].symbol() != " ")
+            .collect::<Vec<_>>();
+        assert!(known.len().abs_diff(usize::from(cells) / 3) <= 1, "{text}");
+        assert_eq!(known.last(), Some(&(cells - 1)), "{text}");
+    }
 }
 
 #[test]
@@ -150,7 +265,8 @@ fn a_tile_without_a_listed_process_says_whether_memory_is_unaccounted_or_process
     let app = app_of(&host, 100, 30, Settings::default());
     let screen = screen(Theme::new(false, ColourDepth::Sixteen), &app, 100, 30);
     assert!(
-        screen.contains("9.0G unaccounted") && screen.contains("processes not known"),
+        screen.contains("│ 9.0G unaccounted busy, no process seen ")
+            && screen.contains("processes not known"),
         "{screen}"
     );
     assert!(!screen.contains("no process  "), "{screen}");
@@ -193,34 +309,22 @@ fn a_tile_draws_unaccounted_memory_in_its_colour_and_a_constant_history_at_its_h
     let host = host.with(7, "program", 1, Bytes::from_gib(60));
     let app = app_of(&host, 120, 40, Settings::default());
     let theme = Theme::new(false, ColourDepth::Sixteen);
-    let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
-    terminal
-        .draw(|frame| draw(frame.buffer_mut(), &theme, &app))
-        .unwrap();
-    let (buffer, grid) = (
-        terminal.backend().buffer(),
-        app.layout().unwrap().tiles.unwrap(),
-    );
-    for (gpu, fill, line, height) in [(0, Fill::Other, 3, "█"), (1, Fill::Allocated, 2, "▃")] {
-        let inside = grid.tile(gpu).inner();
-        let bar = &buffer[(inside.x + 4, inside.y)];
-        assert_eq!(
-            Some(bar.fg),
-            theme.fill(fill, 0.0).fg,
-            "{}",
-            terminal.backend()
-        );
-        let columns = inside.x..inside.x + inside.width;
-        let latest = columns
-            .rev()
-            .map(|x| &buffer[(x, inside.y + line)])
-            .find(|cell| cell.symbol() == height);
-        let latest = latest.unwrap_or_else(|| panic!("{}", terminal.backend()));
-        assert_eq!(
-            Some(latest.fg),
-            theme.fill(fill, 0.0).fg,
-            "{}",
-            terminal.backend()
-        );
+    let text = screen(theme, &app, 120, 40);
+    assert!(text.contains("│ 40.0G unaccounted "), "{text}");
+    let (buffer, inside) = tiles(&app, theme, (120, 40));
+    let hue = app
+        .fleet()
+        .host(HostKey::FIRST)
+        .and_then(|model| model.user_hue(&"alice".into()));
+    // Half of all memory fills half of the two rows below the axis, and three quarters the first row
+    // and half of the second.
+    for (gpu, fill, glyphs) in [
+        (0, Fill::Other, ["⢸", " "]),
+        (1, Fill::User(hue), ["⢸", "⠘"]),
+    ] {
+        let x = inside[gpu].x + inside[gpu].width - 9;
+        let cells = [1, 2].map(|line| &buffer[(x, inside[gpu].y + line)]);
+        assert_eq!(cells.map(|cell| cell.symbol()), glyphs, "{text}");
+        assert_eq!(Some(cells[0].fg), theme.fill(fill, 1.0).fg, "{text}");
     }
 }

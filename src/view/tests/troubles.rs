@@ -176,11 +176,11 @@ fn the_most_urgent_trouble_is_named_and_the_others_are_counted() {
             code: 79,
         }];
     });
-    watch.begins_with("GPU 4 Xid 79  1 slowdown");
+    watch.begins_with("GPU 4 Xid 79    1 slowdown");
     watch.pass(5, |host, _| {
         host.gpus[3].trouble = Some(trouble(Cause::Hung, Moment(host.at.0 - 9000)));
     });
-    watch.begins_with("GPU 3 hung 9s  1 hardware error, 1 slowdown");
+    watch.begins_with("GPU 3 hung 9s    1 hardware error, 1 slowdown");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_host_that_never_answers_is_named_with_its_age_in_the_first_line_and_on_a_ro
         let mut app = fleet(&["gpu-01", "gpu-02"], true, 34, size);
         let screen = lines(&app);
         assert!(
-            screen[0].starts_with("gputop  gpu-02: no answer for 34s "),
+            screen[0].starts_with("gputop   gpu-02: no answer for 34s   "),
             "{}",
             screen.join("\n")
         );
