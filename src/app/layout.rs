@@ -629,7 +629,7 @@ mod tests {
         let graph = |processes| {
             ScreenShape {
                 processes,
-                ..screen(120, 60, 4)
+                ..screen(120, 66, 4)
             }
             .divide()
             .unwrap()
@@ -726,6 +726,7 @@ mod tests {
                             gpus,
                             around(it.processes),
                             graph,
+                            news,
                             it.timeline,
                             it.footer,
                         ];
@@ -735,6 +736,15 @@ mod tests {
                             "{it:?}"
                         );
                         assert!(it.processes.height >= 2, "{it:?}");
+                        assert_eq!(
+                            (it.processes.row().x, it.processes.row().width),
+                            if it.has_frames {
+                                (1, width - 3)
+                            } else {
+                                (0, width)
+                            },
+                            "the column that marks whose a row is, beside its line: {it:?}"
+                        );
                         let below = |a: &Area, b: &Area| a.y + a.height == b.y;
                         assert!(
                             parts.windows(2).all(|two| below(&two[0], &two[1])),

@@ -95,7 +95,6 @@ fn a_graph_without_room_below_the_lists_takes_the_whole_screen() {
 #[test]
 fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     let mut story = GraphStory::begin();
-    story.watch(810);
     assert_eq!(story.app.graph_span(), Duration::from_mins(15));
     story.keys("[[[[");
     assert_eq!(story.app.graph_span(), Duration::from_mins(1));
@@ -103,6 +102,11 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     assert_eq!(story.app.graph_span(), Duration::from_mins(1));
     story.keys(&"]".repeat(20));
     assert_eq!(story.app.graph.chosen_span, Some(WEEK));
+    assert_eq!(
+        story.app.graph_span(),
+        WEEK,
+        "a short history changes no axis"
+    );
     story.see(story.host.later(7 * 24 * 3600));
     assert_eq!(story.app.graph_span(), WEEK);
     let window = story.panel().window;
@@ -113,17 +117,47 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
 }
 
 #[test]
-fn the_span_grows_with_the_history_and_the_graph_has_no_blank_part() {
+fn the_axis_stays_while_the_graph_fills_from_the_right() {
     let mut story = GraphStory::begin();
+    // The process whose memory stays the same has no forecast.
+    story.keys("↓");
     let began = story.model().history().began().unwrap();
-    let mut spans = vec![story.app.graph_span().as_secs()];
+    let mut places = Vec::new();
     for _ in 0..1000 {
         story.watch(1);
-        spans.push(story.app.graph_span().as_secs());
-        assert!(story.panel().window.start() >= began);
+        let window = story.panel().window;
+        assert_eq!(story.app.graph_span(), Duration::from_mins(15));
+        assert_eq!(window.place(story.host.at), Some(window.parts() - 1));
+        let subject = story.app.subject().unwrap().subject;
+        let series = story.model().series(&subject).unwrap();
+        let drawn = series.over(&window, story.model().now());
+        let first = drawn.iter().position(Option::is_some).unwrap();
+        assert_eq!(first, window.place(began).unwrap_or(0));
+        places.push(first);
     }
-    spans.dedup();
-    assert_eq!(spans, [90, 120, 180, 240, 300, 420, 600, 900]);
+    let parts = story.panel().window.parts();
+    assert!(places[0] > parts * 4 / 5, "{places:?}");
+    assert!(
+        places.is_sorted_by(|early, late| early >= late),
+        "{places:?}"
+    );
+    assert_eq!(places.last(), Some(&0));
+}
+
+#[test]
+fn the_window_reaches_a_forecast_that_is_hours_away_unless_the_user_chose_a_span() {
+    let mut story = GraphStory::begin();
+    story.watch(810);
+    let panel = story.panel();
+    let full = panel.projection.and_then(|ahead| ahead.full).unwrap();
+    assert!(full.likely > Duration::from_hours(10), "{full:?}");
+    let reach = panel.window.part() * u32::from(panel.plot.width - panel.past);
+    assert!(reach >= full.likely, "{reach:?} {full:?}");
+    assert_eq!(story.app.graph_span(), Duration::from_hours(24));
+    // A shorter span beside the same share of the plot would not reach it.
+    assert!(Duration::from_hours(12) < full.likely);
+    story.keys("[");
+    assert_eq!(story.app.graph_span(), Duration::from_hours(12));
 }
 
 #[test]
@@ -135,7 +169,7 @@ fn the_scale_begins_at_zero_unless_the_user_zooms_in() {
     assert!(!story.panel().scale.begins_at_zero() && story.panel().scale.is_below(capacity));
     assert_eq!(
         story.panel().scale.zoomed().as_deref(),
-        Some("19.95–20.14 GiB")
+        Some("19.95–20.13 GiB")
     );
     story.keys("z");
     assert!(story.panel().scale.begins_at_zero());
@@ -149,8 +183,8 @@ fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     let mut story = GraphStory::begin();
     story.keys("←←←");
     let cursor = story.app.graph.cursor().unwrap();
-    // Three steps of 60 in a minute and a half.
-    assert_eq!(story.host.at.since(cursor), Duration::from_millis(4500));
+    // Three steps of 60 in a quarter of an hour.
+    assert_eq!(story.host.at.since(cursor), Duration::from_secs(45));
     let window = story.panel().window;
     story.watch(30);
     assert_eq!(

@@ -175,6 +175,36 @@ fn a_viewer_that_reads_its_own_past_adds_what_it_sees_now() {
 }
 
 #[test]
+fn the_hue_of_a_user_survives_a_checkpoint() {
+    let of_users = |names: &[&str]| {
+        (7..)
+            .zip(names)
+            .fold(example::host(1), |host, (pid, name)| {
+                let mut host = host.with(pid, "python train.py", 0, Bytes::from_gib(1));
+                let process = host.processes.iter_mut().find(|it| it.id.pid == pid);
+                process.unwrap().facts_mut().user = Ok((*name).into());
+                host
+            })
+    };
+    let names = ["a", "b", "c", "d", "e"];
+    let mut before = HostModel::default();
+    // Each later user gets a hue that is free: alone, `e` would have another one.
+    for seen in 1..=names.len() {
+        let host = of_users(&names[..seen]).later(u64::try_from(seen).unwrap());
+        before.apply(Line::Full(Box::new(host))).unwrap();
+    }
+    let latest = of_users(&names[4..]).later(9);
+    before.apply(Line::Full(Box::new(latest.clone()))).unwrap();
+    let after = restored(&latest, &before);
+    let hues = |model: &HostModel| names.map(|name| model.user_hue(&name.into()));
+    assert_eq!(hues(&after), hues(&before));
+    assert!(hues(&after).iter().all(Option::is_some));
+    let mut alone = HostModel::default();
+    alone.apply(Line::Full(Box::new(latest))).unwrap();
+    assert_ne!(hues(&alone)[4], hues(&before)[4]);
+}
+
+#[test]
 fn a_checkpoint_of_another_boot_version_or_time_is_ignored() {
     let lines = life();
     let mut before = HostModel::default();
