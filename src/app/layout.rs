@@ -583,8 +583,8 @@ mod tests {
     fn eighty_by_twenty_four_fits_sixteen_gpus_and_more_scroll() {
         let heights = |gpus, is_serious, graph| {
             let shape = ScreenShape {
-                is_serious,
                 graph,
+                is_serious,
                 ..screen(80, 24, gpus)
             };
             let layout = shape.divide().unwrap();

@@ -385,7 +385,6 @@ mod tests {
         }
     }
 
-
     #[test]
     fn text_has_the_default_foreground_in_the_theme_terminal() {
         for depth in [ColourDepth::Sixteen, ColourDepth::Palette, ColourDepth::Rgb] {

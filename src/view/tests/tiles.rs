@@ -77,7 +77,10 @@ fn a_tile_mirrors_use_above_and_memory_below_its_axis() {
     };
     let symbols = |gpu: usize| {
         let cells = column(gpu);
-        cells.iter().map(|cell| cell.symbol()).collect::<String>()
+        cells
+            .iter()
+            .map(ratatui::buffer::Cell::symbol)
+            .collect::<String>()
     };
     // A full GPU fills the row of use and both rows of memory; a known zero is a single dot.
     assert_eq!(symbols(0), "⢸⢸⢸");
@@ -324,7 +327,7 @@ fn a_tile_draws_unaccounted_memory_in_its_colour_and_a_constant_history_at_its_h
     ] {
         let x = inside[gpu].x + inside[gpu].width - 9;
         let cells = [1, 2].map(|line| &buffer[(x, inside[gpu].y + line)]);
-        assert_eq!(cells.map(|cell| cell.symbol()), glyphs, "{text}");
+        assert_eq!(cells.map(ratatui::buffer::Cell::symbol), glyphs, "{text}");
         assert_eq!(Some(cells[0].fg), theme.fill(fill, 1.0).fg, "{text}");
     }
 }
