@@ -120,9 +120,10 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
 
-    /// Colours: `auto` (`light` on a light background, else `terminal`), `terminal` (the terminal's
-    /// own), `safe` (for colour-blind people), `light` (light backgrounds) or `mono` (none)
-    /// [default: auto]
+    /// Colours: `auto` (`light` on a light background, else `dark`), `dark`, `light`, `terminal` (the terminal's own), `safe` (for
+    /// colour-blind people), `mono` (none), `catppuccin`, `catppuccin-latte`, `gruvbox`,
+    /// `gruvbox-light`, `nord`, `solarized`, `solarized-light`, `dracula`, `alucard` (Dracula's light
+    /// variant), `tokyo-night` or `tokyo-night-day` [default: auto]
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 

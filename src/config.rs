@@ -5,6 +5,7 @@
 //! unknown keys. Settings changed on the screen are saved beside it, in `screen.toml` under
 //! `$XDG_STATE_HOME`, and have the lowest priority.
 
+mod colours;
 pub(crate) mod launcher_lines;
 
 use std::io;
@@ -31,7 +32,7 @@ use crate::source::Source;
 use crate::tui::session::cast::CastOptions;
 use crate::tui::session::screenshot::ScreenshotOptions;
 use crate::tui::session::{SessionOptions, SettingsFiles};
-use crate::view::Theme;
+use crate::view::{RoleColours, Theme};
 
 #[derive(Debug, Default)]
 struct Config {
@@ -39,6 +40,8 @@ struct Config {
     mouse: Option<bool>,
     ascii: Option<bool>,
     history: Option<bool>,
+    /// The colours that the user gives to roles, under `[colors]`.
+    colours: RoleColours,
     /// The lines that the user adds to the launch table.
     launchers: Vec<Launcher>,
     /// A sentence that names the unknown keys of `config.toml`.
@@ -87,7 +90,8 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         ),
         settings: config.settings.clone(),
         filter: cli.screen.filter(),
-        theme: Theme::new(ascii || abilities.ascii, abilities.colours),
+        theme: Theme::new(ascii || abilities.ascii, abilities.colours)
+            .with_colours(&config.colours),
         mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
         bell: cli.screen.bell,
         alert_command: cli.screen.alert_command(),
@@ -289,6 +293,12 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
     let (mut config, mut unknown) = (Config::default(), Vec::new());
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
+        if name == "colors" {
+            config.colours = colours::parse(value.get_ref()).map_err(|(span, why)| {
+                format!("{}: {name}: {why}", place(span.unwrap_or(value.span())))
+            })?;
+            continue;
+        }
         match set(&mut config, name, value.get_ref()) {
             Ok(true) => {}
             Ok(false) => unknown.push(format!("`{name}` (line {})", line(key.span().start))),
@@ -346,6 +356,8 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
     use crate::app::lists::process_columns::ProcessColumn;
     use crate::app::settings::ThemeName;
@@ -375,20 +387,18 @@ mod tests {
     #[test]
     fn an_invalid_value_is_an_error_that_names_the_line() {
         let why = |text| read(text).unwrap_err();
-        let unknown_theme = why("host = true\ntheme = 'dusk'\n");
-        let names = unknown_theme
-            .strip_prefix("config.toml:2: theme: `dusk` is no theme; there are ")
-            .unwrap_or_else(|| panic!("{unknown_theme}"));
-        for name in ["dark", "light", "terminal", "safe", "mono"] {
-            assert!(
-                names.split(", ").any(|listed| listed == name),
-                "{unknown_theme}"
-            );
-        }
         assert_eq!(
-            why("mine = 'yes'"),
-            "config.toml:1: mine: must be true or false"
+            why("host = true\nmine = 'pink'\n"),
+            "config.toml:2: mine: must be true or false"
         );
+        let no_theme = why("theme = 'pink'");
+        assert!(
+            no_theme.starts_with("config.toml:1: theme: `pink` is no theme; there are "),
+            "{no_theme}"
+        );
+        for name in ThemeName::VARIANTS {
+            assert!(no_theme.contains(<&str>::from(name)), "{no_theme}");
+        }
         assert_eq!(
             why("interval = '1ms'"),
             "config.toml:1: interval: the shortest interval is 100ms"
@@ -401,6 +411,41 @@ mod tests {
             why("\n\ntheme = \n").starts_with("config.toml:3: "),
             "{}",
             why("\n\ntheme = \n")
+        );
+    }
+
+    #[test]
+    fn a_user_gives_colours_to_roles() {
+        let users = "[\"#0000ff\", ".to_owned() + &"\"#00ff00\", ".repeat(7) + "]";
+        let text = format!("theme = 'nord'\n[colors]\ncursor = '#223344'\nusers = {users}\n");
+        let config = read(&text).unwrap();
+        assert_eq!(config.unknown, None);
+        let mut expected = RoleColours::default();
+        expected.set("cursor", &["#223344"]).unwrap();
+        let green = ["#00ff00"; 7];
+        expected
+            .set("users", &[&["#0000ff"], &green[..]].concat())
+            .unwrap();
+        assert_eq!(config.colours, expected);
+
+        let why = |text| read(text).unwrap_err();
+        assert_eq!(
+            why("colors = 1"),
+            "config.toml:1: colors: must be a table: `[colors]`"
+        );
+        assert_eq!(
+            why("[colors]\ntext = '#fff'"),
+            "config.toml:2: colors: `text`: `#fff` is no colour; write it as in \"#1e90ff\""
+        );
+        assert_eq!(
+            why("[colors]\n\nusers = [1]"),
+            "config.toml:3: colors: `users` must be a colour in quotes"
+        );
+        let no_role = why("[colors]\n\ncurser = '#223344'");
+        assert!(
+            no_role
+                .starts_with("config.toml:3: colors: `curser` is no role; there are background,"),
+            "{no_role}"
         );
     }
 

@@ -28,9 +28,9 @@ use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 
 use self::pen::Pen;
 pub(crate) use self::svg::Film;
+pub(crate) use self::theme::RoleColours;
 pub use self::theme::Theme;
 use crate::app::layout::{Area, Layout, SMALLEST};
-use crate::app::settings::ThemeName;
 use crate::app::{App, List, Mode};
 
 /// Draws everything.
@@ -145,8 +145,9 @@ fn framed(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, is_focused
 pub fn svg(theme: &Theme, app: &App) -> String {
     let (width, height) = app.size;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-    draw(&mut buffer, &theme.for_picture(), app);
-    svg::svg(&buffer, app.drawn_theme() == ThemeName::Light)
+    let theme = theme.for_picture();
+    draw(&mut buffer, &theme, app);
+    svg::svg(&buffer, theme.with(app.drawn_theme()).picture_colours())
 }
 
 fn rect(area: Area) -> Rect {

@@ -22,7 +22,7 @@ use crate::protocol::agent_options::Interval;
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr,
 )]
-#[strum(serialize_all = "lowercase")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ThemeName {
     /// The theme that suits the background of the terminal.
     #[default]
@@ -36,6 +36,19 @@ pub enum ThemeName {
     Safe,
     /// No colours: bold, dim and reversed.
     Mono,
+    /// Catppuccin Mocha.
+    Catppuccin,
+    CatppuccinLatte,
+    Gruvbox,
+    GruvboxLight,
+    Nord,
+    Solarized,
+    SolarizedLight,
+    Dracula,
+    /// The light variant of Dracula.
+    Alucard,
+    TokyoNight,
+    TokyoNightDay,
 }
 
 impl ThemeName {

@@ -102,6 +102,10 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("ascii", "true: as `--ascii`."),
     ("history", "false: as `--no-history`."),
     (
+        "[colors]",
+        "Colours of roles, as \"#rrggbb\", instead of those of the theme. README.md names the roles.",
+    ),
+    (
         "[[launchers]]",
         "A table for each launcher that gputop does not know: `name`, `programs`, `children`, `variables` and `place`, so that its \
          children are recognised when it is gone. README.md has an example.",
@@ -156,7 +160,9 @@ mod tests {
     fn every_setting_is_listed_and_no_other_is() {
         let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
         let known: Vec<&str> = known
-            .filter(|name| !["mouse", "ascii", "history", "[[launchers]]"].contains(name))
+            .filter(|name| {
+                !["mouse", "ascii", "history", "[colors]", "[[launchers]]"].contains(name)
+            })
             .collect();
         assert!(
             known.iter().all(|name| Settings::form(name).is_some()),
@@ -164,6 +170,7 @@ mod tests {
         );
         assert_eq!(known.len(), Settings::COUNT);
         // The help and the manual page are made of these rows.
+        assert!(after_help().contains("[colors]"));
         assert!(after_help().contains("[[launchers]]"));
     }
 }

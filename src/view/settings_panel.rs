@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::app::input::settings_panel::Item;
 use crate::app::layout::Area;
 use crate::app::lists::columns::{Align, ListColumn};
+use crate::app::settings::ThemeName;
 
 /// The width of a setting's name.
 const NAME: usize = 12;
@@ -46,10 +47,7 @@ pub(super) fn draw(
             if *is_on && lacks_room { no_room } else { help }.to_owned()
         };
         let (name, help) = match item {
-            Item::Theme => (
-                "theme".to_owned(),
-                format!("{}  safe is for the colour-blind", choices(app.theme)),
-            ),
+            Item::Theme => ("theme".to_owned(), theme_words(app.theme)),
             Item::GpuView => ("GPUs".to_owned(), choices(app.gpus.view)),
             Item::Host => (
                 "host".to_owned(),
@@ -81,6 +79,17 @@ pub(super) fn draw(
             pen.select(theme, area);
         }
     }
+}
+
+/// The present theme and its place among all of them, which would not fit on one line.
+fn theme_words(present: ThemeName) -> String {
+    let all = ThemeName::VARIANTS;
+    let place = all.iter().position(|theme| *theme == present).unwrap_or(0);
+    let total = all.len();
+    format!(
+        "({present})  {} of {total}; safe is for the colour-blind",
+        place + 1
+    )
 }
 
 /// All values of a setting, the present one in parentheses.

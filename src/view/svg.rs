@@ -23,13 +23,13 @@ const FONT: &str = "font-family=\"'DejaVu Sans Mono',Menlo,Consolas,monospace\" 
 
 /// The colours of one terminal: its background, its text, and its sixteen colours.
 #[derive(Debug)]
-struct Palette {
+struct PictureColours {
     background: u32,
     text: u32,
     sixteen: [u32; 16],
 }
 
-const DARK: Palette = Palette {
+const DARK: PictureColours = PictureColours {
     background: 0x16_181d,
     text: 0xd4_d7dd,
     sixteen: [
@@ -38,7 +38,7 @@ const DARK: Palette = Palette {
     ],
 };
 
-const LIGHT: Palette = Palette {
+const LIGHT: PictureColours = PictureColours {
     background: 0xff_ffff,
     text: 0x1f_2328,
     sixteen: [
@@ -47,7 +47,17 @@ const LIGHT: Palette = Palette {
     ],
 };
 
-impl Palette {
+impl PictureColours {
+    /// Returns the colours of a picture whose theme has this background and text; `None` stands for
+    /// those of a dark terminal.
+    fn on(theme: Option<[u32; 2]>) -> Self {
+        theme.map_or(DARK, |[background, text]| Self {
+            background,
+            text,
+            ..if is_light(background) { LIGHT } else { DARK }
+        })
+    }
+
     /// The red, green and blue of a colour; `otherwise` for the terminal's own.
     fn rgb(&self, colour: Color, otherwise: u32) -> u32 {
         let sixteen = |number: usize| self.sixteen[number];
@@ -101,7 +111,7 @@ struct Ink {
 }
 
 impl Ink {
-    fn new(cell: &Cell, palette: &Palette) -> Self {
+    fn new(cell: &Cell, palette: &PictureColours) -> Self {
         let has = |modifier| cell.modifier.contains(modifier);
         let (mut colour, mut background) = (
             palette.rgb(cell.fg, palette.text),
@@ -179,15 +189,23 @@ struct PlacedCell<'a> {
     ink: Ink,
 }
 
-/// Returns a screen as the text of an SVG file.
-pub(super) fn svg(buffer: &Buffer, is_light: bool) -> String {
+/// Returns a screen as the text of an SVG file. `colours` are the background and the text of the
+/// theme; `None` for those of a dark terminal.
+pub(super) fn svg(buffer: &Buffer, colours: Option<[u32; 2]>) -> String {
+    let palette = PictureColours::on(colours);
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _written = write_screen(&mut out, buffer, if is_light { &LIGHT } else { &DARK });
+    let _written = write_screen(&mut out, buffer, &palette);
     out
 }
 
-fn write_screen(out: &mut String, buffer: &Buffer, palette: &Palette) -> fmt::Result {
+/// Whether a colour is nearer to white than to black.
+fn is_light(colour: u32) -> bool {
+    let [_, red, green, blue] = colour.to_be_bytes().map(u32::from);
+    red + green + blue > 3 * 128
+}
+
+fn write_screen(out: &mut String, buffer: &Buffer, palette: &PictureColours) -> fmt::Result {
     let width = u32::from(buffer.area.width) * u32::from(CELL.0) + 2 * MARGIN;
     let height = u32::from(buffer.area.height) * u32::from(CELL.1) + 2 * MARGIN;
     writeln!(
@@ -209,7 +227,7 @@ fn write_screen(out: &mut String, buffer: &Buffer, palette: &Palette) -> fmt::Re
 }
 
 /// The cells of a row, without those behind a wide letter.
-fn row<'a>(buffer: &'a Buffer, y: u16, palette: &Palette) -> Vec<PlacedCell<'a>> {
+fn row<'a>(buffer: &'a Buffer, y: u16, palette: &PictureColours) -> Vec<PlacedCell<'a>> {
     let mut cells = Vec::new();
     let mut next = 0;
     for x in 0..buffer.area.width {
@@ -428,7 +446,7 @@ mod tests {
     fn check(text: &str, style: Style, expected: &[&str]) {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 1));
         buffer.set_string(1, 0, text, style);
-        let svg = svg(&buffer, false);
+        let svg = svg(&buffer, None);
         let row: Vec<&str> = svg
             .lines()
             .skip(4)
@@ -483,6 +501,13 @@ mod tests {
             Style::new(),
             &["<path d=\"M9 0h2.25v18h-2.25z\" fill=\"#d4d7dd\"/>"],
         );
+    }
+
+    #[test]
+    fn the_picture_has_the_background_of_the_theme() {
+        let picture = svg(&Buffer::empty(Rect::new(0, 0, 1, 1)), Some([0xfd_f6e3, 0]));
+        assert!(picture.contains("fill=\"#fdf6e3\"/>"), "{picture}");
+        assert!(is_light(0xfd_f6e3) && !is_light(0x00_2b36));
     }
 
     #[test]

@@ -22,20 +22,49 @@
 //! colour the roles are bold, dim or reversed, and areas are hatched. Without Unicode every glyph
 //! has an ASCII stand-in.
 
+mod authors;
 mod fill;
 mod palette;
+#[cfg(test)]
+mod palette_tests;
+mod role_colours;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
+use strum::VariantArray;
 
 pub(super) use self::fill::{Fill, cells};
 use self::palette::{Palette, Rgb};
+pub(crate) use self::role_colours::RoleColours;
 use crate::app::lists::columns::Tone;
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;
 use crate::model::Severity;
 use crate::model::UserHue;
+
+/// The colours of a theme; `None` for a theme of the terminal's own colours, or of none.
+fn palette_of(name: ThemeName) -> Option<&'static Palette> {
+    let palette = match name {
+        ThemeName::Terminal | ThemeName::Mono => return None,
+        // The app resolves `auto` once the background is known.
+        ThemeName::Auto | ThemeName::Dark => &palette::DARK,
+        ThemeName::Light => &palette::LIGHT,
+        ThemeName::Safe => &palette::SAFE,
+        ThemeName::Catppuccin => &authors::CATPPUCCIN,
+        ThemeName::CatppuccinLatte => &authors::CATPPUCCIN_LATTE,
+        ThemeName::Gruvbox => &authors::GRUVBOX,
+        ThemeName::GruvboxLight => &authors::GRUVBOX_LIGHT,
+        ThemeName::Nord => &authors::NORD,
+        ThemeName::Solarized => &authors::SOLARIZED,
+        ThemeName::SolarizedLight => &authors::SOLARIZED_LIGHT,
+        ThemeName::Dracula => &authors::DRACULA,
+        ThemeName::Alucard => &authors::ALUCARD,
+        ThemeName::TokyoNight => &authors::TOKYO_NIGHT,
+        ThemeName::TokyoNightDay => &authors::TOKYO_NIGHT_DAY,
+    };
+    Some(palette)
+}
 
 /// The styles of all roles on one terminal.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +73,8 @@ pub struct Theme {
     depth: ColourDepth,
     /// The theme that the user chose, or the one that [`ThemeName::Auto`] is on this background.
     name: ThemeName,
+    /// The palettes with the colours of the user; empty when the user chose none.
+    changed: &'static [(ThemeName, Palette)],
 }
 
 impl Theme {
@@ -53,7 +84,23 @@ impl Theme {
             is_ascii,
             depth,
             name: ThemeName::default(),
+            changed: &[],
         }
+    }
+
+    /// The same theme with these colours instead of those of its palettes.
+    #[must_use]
+    pub(crate) fn with_colours(self, colours: &RoleColours) -> Self {
+        if colours.is_empty() {
+            return self;
+        }
+        let changed: Vec<_> = ThemeName::VARIANTS
+            .iter()
+            .filter_map(|name| Some((*name, colours.applied_to(palette_of(*name)?))))
+            .collect();
+        // Once for each run of the program, so that a theme is copied like a number.
+        let changed = changed.leak();
+        Self { changed, ..self }
     }
 
     #[must_use]
@@ -80,13 +127,14 @@ impl Theme {
         if !self.has_colour() || self.depth < ColourDepth::Palette {
             return None;
         }
-        match self.name {
-            ThemeName::Terminal | ThemeName::Mono => None,
-            // The app resolves `auto` once the background is known.
-            ThemeName::Auto | ThemeName::Dark => Some(&palette::DARK),
-            ThemeName::Light => Some(&palette::LIGHT),
-            ThemeName::Safe => Some(&palette::SAFE),
-        }
+        let changed = self.changed.iter().find(|(name, _)| *name == self.name);
+        changed.map_or_else(|| palette_of(self.name), |(_, palette)| Some(palette))
+    }
+
+    /// The background and the text of a picture; `None` for those of the terminal.
+    pub(super) fn picture_colours(self) -> Option<[u32; 2]> {
+        self.palette()
+            .map(|palette| [palette.background.0, palette.text.0])
     }
 
     /// Returns a colour of the palette as the terminal shows it.
@@ -181,7 +229,7 @@ impl Theme {
 
     /// The frame of a GPU with a trouble that is not serious.
     pub(super) fn caution_line(self) -> Style {
-        self.mark(|palette| palette.caution[0], Color::Yellow)
+        self.mark(|palette| palette.caution_line, Color::Yellow)
     }
 
     pub(super) fn good(self) -> Style {

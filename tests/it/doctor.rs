@@ -108,9 +108,9 @@ fn wrong_settings_are_reported_as_at_the_start() {
         found.starts_with("warning") && found.contains("`thme` (line 2)") && code == 0,
         "{found}"
     );
-    let (found, code) = settings("theme = 'dusk'\n");
+    let (found, code) = settings("theme = 'pink'\n");
     assert!(
-        found.starts_with("error") && found.contains("config.toml:1: theme: `dusk` is no theme"),
+        found.starts_with("error") && found.contains("config.toml:1: theme: `pink` is no theme"),
         "{found}"
     );
     assert_eq!(code, 1);

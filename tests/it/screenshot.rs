@@ -68,7 +68,7 @@ fn a_screenshot_goes_to_the_standard_output_after_keys_were_pressed() {
         "{text}"
     );
     assert!(
-        text.contains("fill=\"#ffffff\"/>"),
+        text.contains("fill=\"#fafafa\"/>"),
         "the background is not that of the light theme"
     );
 }

@@ -13,11 +13,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{
-    CELL, DARK, FONT, Glyph, LIGHT, MARGIN, Palette, PlacedCell, hex, row, width, write_escaped,
+    CELL, FONT, Glyph, MARGIN, PictureColours, PlacedCell, hex, row, width, write_escaped,
     write_rect, write_shapes,
 };
 use crate::app::App;
-use crate::app::settings::ThemeName;
 use crate::view::{Theme, draw};
 
 /// Different values, each with a number.
@@ -60,7 +59,7 @@ struct FilmFrame {
 #[derive(Debug)]
 pub(crate) struct Film {
     theme: Theme,
-    palette: &'static Palette,
+    palette: PictureColours,
     /// The width and height of the picture.
     size: (u32, u32),
     /// The SVG of the shapes and texts that rows consist of.
@@ -73,15 +72,14 @@ pub(crate) struct Film {
 impl Film {
     /// An empty film of the screens of this app, on the background of its theme.
     pub(crate) fn new(theme: Theme, app: &App) -> Self {
-        let palette = if app.theme == ThemeName::Light {
-            &LIGHT
-        } else {
-            &DARK
-        };
-        Self::of_size(app.size, theme, palette)
+        let colours = theme
+            .with(app.drawn_theme())
+            .for_picture()
+            .picture_colours();
+        Self::of_size(app.size, theme, PictureColours::on(colours))
     }
 
-    fn of_size((columns, rows): (u16, u16), theme: Theme, palette: &'static Palette) -> Self {
+    fn of_size((columns, rows): (u16, u16), theme: Theme, palette: PictureColours) -> Self {
         let pixels = |cells: u16, of_cell: u16| u32::from(cells) * u32::from(of_cell) + 2 * MARGIN;
         Self {
             theme: theme.for_picture(),
@@ -103,7 +101,7 @@ impl Film {
 
     fn add(&mut self, buffer: &Buffer, at: Duration, is_needed: bool) {
         let rows = (0..buffer.area.height).map(|y| {
-            let pieces = pieces(&row(buffer, y, self.palette), self.palette.background);
+            let pieces = pieces(&row(buffer, y, &self.palette), self.palette.background);
             let numbers = pieces.into_iter().map(|piece| self.pieces.number(piece));
             self.rows.number(numbers.collect())
         });
@@ -337,7 +335,7 @@ mod tests {
     fn film(frames: &[&[&str]]) -> Film {
         let size = (30, 4);
         let theme = Theme::new(false, ColourDepth::Rgb);
-        let mut film = Film::of_size(size, theme, &DARK);
+        let mut film = Film::of_size(size, theme, PictureColours::on(None));
         for (second, rows) in (0..).zip(frames) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
             for (y, text) in (0..).zip(*rows) {

@@ -43,7 +43,7 @@ impl Fill {
         }
     }
 
-    fn colour(self, palette: &Palette) -> Rgb {
+    pub(super) fn colour(self, palette: &Palette) -> Rgb {
         match self {
             Self::Allocated => palette.allocated,
             Self::Unallocated => palette.unallocated,
@@ -128,6 +128,10 @@ impl Theme {
         }
     }
 
+    /// The dark end of a gradient, on the way from the background to the colour. From there on, each
+    /// palette has a contrast of 3.
+    pub(super) const DARK_END: f64 = 0.75;
+
     /// The style of a filled area at this place of its gradient, from 0 for the dark end to 1 for
     /// the bright end.
     pub(in crate::view) fn fill(self, fill: Fill, place: f64) -> Style {
@@ -139,7 +143,7 @@ impl Theme {
         };
         // Few steps: each change of colour costs bytes on the way to the terminal.
         let place = (place.clamp(0.0, 1.0) * 7.0).round() / 7.0;
-        let dark_end = palette.background.towards(fill.colour(palette), 0.6);
+        let dark_end = (palette.background).towards(fill.colour(palette), Self::DARK_END);
         Style::new().fg(self.shown(match self.name {
             // Hatched areas have one colour.
             ThemeName::Safe => fill.colour(palette),

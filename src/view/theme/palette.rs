@@ -1,4 +1,4 @@
-//! The colours of the themes: one [`Palette`] for each theme that has colours of its own.
+//! The colours of a theme, and the palettes of the themes that do not know the background.
 
 use ratatui::style::Color;
 
@@ -33,32 +33,37 @@ impl Rgb {
         Color::Rgb(red, green, blue)
     }
 
-    /// Returns the nearest colour of the palette of 256: one of its cube of 6×6×6, or of its 24
-    /// greys. The first sixteen are left out, because each terminal has its own.
+    /// Returns the nearest colour of the palette of 256. The first sixteen are left out, because
+    /// each terminal has its own.
     pub(super) fn in_256(self) -> Color {
-        const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
-        let distance = |other: [u8; 3]| -> u32 {
+        let distance = |index: &u8| -> u32 {
             let squares = self
                 .channels()
                 .into_iter()
-                .zip(other)
+                .zip(Self::of_256(*index).channels())
                 .map(|(a, b)| u32::from(a.abs_diff(b)).pow(2));
             squares.sum()
         };
-        let colour = |index: u8| match index {
+        Color::Indexed((16..=255).min_by_key(distance).unwrap_or(16))
+    }
+
+    /// Returns a colour of the palette of 256: from 16 on one of its cube of 6×6×6, from 232 on one
+    /// of its 24 greys.
+    pub(super) fn of_256(index: u8) -> Self {
+        const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
+        let [red, green, blue] = match index {
             16..=231 => {
                 let place = usize::from(index - 16);
                 [place / 36, place / 6 % 6, place % 6].map(|step| STEPS[step])
             }
-            _ => [8 + 10 * (index.saturating_sub(232)); 3],
+            _ => [8 + 10 * index.saturating_sub(232); 3],
         };
-        let nearest = (16..=255).min_by_key(|index| distance(colour(*index)));
-        Color::Indexed(nearest.unwrap_or(16))
+        Self(u32::from_be_bytes([0, red, green, blue]))
     }
 }
 
 /// The colours of a theme.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Palette {
     /// The background that the other colours are chosen for.
     pub background: Rgb,
@@ -76,6 +81,8 @@ pub(super) struct Palette {
     pub caution: [Rgb; 2],
     /// A line that leads to trouble, and the frame of a GPU in trouble.
     pub alarm_line: Rgb,
+    /// The frame of a GPU with a trouble that is not serious.
+    pub caution_line: Rgb,
     pub good: Rgb,
     pub allocated: Rgb,
     pub unallocated: Rgb,
@@ -85,7 +92,7 @@ pub(super) struct Palette {
     pub users: [Rgb; 8],
 }
 
-const fn all<const COUNT: usize>(colours: [u32; COUNT]) -> [Rgb; COUNT] {
+pub(super) const fn all<const COUNT: usize>(colours: [u32; COUNT]) -> [Rgb; COUNT] {
     let mut all = [Rgb(0); COUNT];
     let mut place = 0;
     while place < COUNT {
@@ -102,20 +109,21 @@ pub(super) const DARK: Palette = Palette {
     text: Rgb(0xe4_e6eb),
     dim: Rgb(0x8f_97a6),
     band: Rgb(0x2a_2f3a),
-    cursor: Rgb(0x33_3d52),
+    cursor: Rgb(0x1e_3a5f),
     alarm: all([0xc8_1e1e, 0xff_ffff]),
     caution: all([0xfb_bf24, 0x1a_1400]),
     alarm_line: Rgb(0xf8_6c6c),
+    caution_line: Rgb(0xfb_bf24),
     good: Rgb(0x5f_d38a),
     allocated: Rgb(0x6a_a6ff),
-    unallocated: Rgb(0x74_7f9c),
-    other: Rgb(0xc6_78dd),
+    unallocated: Rgb(0x95_95ab),
+    other: Rgb(0xda_8bf1),
     busy: Rgb(0x2d_d4bf),
     layers: all([
-        0x66_c97a, 0xee_86b7, 0x5c_b6ee, 0xe2_bd6b, 0xa3_92f0, 0xe8_9a72,
+        0x66_c97a, 0xee_86b7, 0x5c_b6ee, 0xc9_c85a, 0xa3_92f0, 0xcf_a68a,
     ]),
     users: all([
-        0x92_94fa, 0x4b_bdf8, 0xf4_7bb8, 0x8c_d364, 0xd6_a27c, 0xbf_8cf5, 0xbd_c257, 0xa3_b6cc,
+        0x9a_9df4, 0x52_c4ff, 0xf4_7bb8, 0x8c_d364, 0xd6_a27c, 0xd0_8ef3, 0xb0_b549, 0xa3_b6cc,
     ]),
 };
 
@@ -130,21 +138,23 @@ pub(super) const LIGHT: Palette = Palette {
     alarm: all([0xc8_1e1e, 0xff_ffff]),
     caution: all([0xfb_bf24, 0x1a_1400]),
     alarm_line: Rgb(0xc8_1e1e),
-    good: Rgb(0x1a_7a3c),
-    allocated: Rgb(0x3b_78d8),
-    unallocated: Rgb(0x7d_869c),
-    other: Rgb(0xa3_55b8),
-    busy: Rgb(0x0f_857a),
+    caution_line: Rgb(0xa8_6a00),
+    good: Rgb(0x01_6e31),
+    allocated: Rgb(0x2f_6cca),
+    unallocated: Rgb(0x5f_6981),
+    other: Rgb(0x98_2d9b),
+    busy: Rgb(0x17_7168),
     layers: all([
-        0x3c_8a4e, 0xb8_4a86, 0x2d_7fb8, 0x9a_7320, 0x6f_5cc4, 0xb0_6038,
+        0x3b_7631, 0xb7_2f6d, 0x1e_73ab, 0x4e_5103, 0x6f_5cc4, 0x8a_5a3c,
     ]),
     users: all([
-        0x52_4ecb, 0x0a_69a0, 0xb8_2468, 0x3f_7a1f, 0x8a_5526, 0x88_35b5, 0x66_6a0c, 0x4a_5a70,
+        0x2d_3ab2, 0x00_639a, 0xb1_1b62, 0x2e_6803, 0x77_432d, 0x82_2eae, 0x67_6118, 0x55_5670,
     ]),
 };
 
-/// For people who cannot tell red from green: the colours of Okabe and Ito, light enough to be read
-/// on a dark background.
+/// For people who cannot tell red from green: begins with the colours of Okabe and Ito, which are
+/// made light enough to be read on a dark background, and so different that the eight users also
+/// differ for people without red or green cones.
 ///
 /// Source: <https://jfly.uni-koeln.de/color/>.
 pub(super) const SAFE: Palette = Palette {
@@ -153,19 +163,20 @@ pub(super) const SAFE: Palette = Palette {
     text: Rgb(0xe4_e6eb),
     dim: Rgb(0x8f_97a6),
     band: Rgb(0x2a_2f3a),
-    cursor: Rgb(0x33_3d52),
+    cursor: Rgb(0x1e_3a5f),
     alarm: all([0xe0_6a10, 0x00_0000]),
     caution: all([0xf0_e442, 0x00_0000]),
     alarm_line: Rgb(0xe8_7a2a),
+    caution_line: Rgb(0xf0_e442),
     good: Rgb(0x56_b4e9),
-    allocated: Rgb(0x3f_97d3),
-    unallocated: Rgb(0xa8_adb8),
-    other: Rgb(0xcc_79a7),
+    allocated: Rgb(0x46_9dda),
+    unallocated: Rgb(0xbb_c0cb),
+    other: Rgb(0xec_85b0),
     busy: Rgb(0x1f_b58a),
     layers: all([
-        0x56_b4e9, 0xcc_79a7, 0x1f_b58a, 0xf0_e442, 0x3f_97d3, 0xe6_9f00,
+        0x56_b4e9, 0xcc_79a7, 0x44_ba83, 0xef_f3a6, 0x81_8afd, 0xdb_bca6,
     ]),
     users: all([
-        0x56_b4e9, 0xe6_9f00, 0xcc_79a7, 0x1f_b58a, 0xf0_e442, 0x6f_8fff, 0xd8_b49a, 0xb5_bcc8,
+        0x71_a3fd, 0x50_bdea, 0xf0_84a3, 0x8f_d07f, 0xee_c6b0, 0xe0_d0ff, 0xef_f3a6, 0xb3_bfc9,
     ]),
 };
