@@ -11,13 +11,13 @@
 //! | magenta | memory outside of PyTorch, and unaccounted memory |
 //! | amber badge | look at this: something is wrong |
 //! | red badge | this is wrong now, or will be soon |
-//! | green | this went well |
+//! | green | this went well, where the theme has a palette |
 //!
 //! The layers of a process's graph have colours of their own. Titles, headings, keys and the cursor
 //! have no colour: they are bold, or have a background.
 //!
 //! A theme has a [`Palette`] in 24 bits, of which a terminal with 256 colours shows the nearest
-//! ones. The theme `terminal`, and every theme on a terminal with sixteen colours, writes in the
+//! ones. `[colors]` in the configuration changes colours of it. The theme `terminal`, and every theme on a terminal with sixteen colours, writes in the
 //! terminal's own foreground: its badges are reversed, and its sixteen colours only mark. Without
 //! colour the roles are bold, dim or reversed, and areas are hatched. Without Unicode every glyph
 //! has an ASCII stand-in.
@@ -155,6 +155,15 @@ impl Theme {
         }
     }
 
+    /// The style of words in a colour of the palette. The terminal's own colours only mark: nobody
+    /// knows their contrast.
+    fn words(self, colour: impl Fn(&Palette) -> Rgb) -> Style {
+        match self.palette() {
+            Some(palette) => Style::new().fg(self.shown(colour(palette))),
+            None => self.text(),
+        }
+    }
+
     /// A badge in a background and a text colour; reversed where there is no palette.
     fn solid(self, colours: impl Fn(&Palette) -> [Rgb; 2]) -> Style {
         let style = match self.palette() {
@@ -232,9 +241,15 @@ impl Theme {
         self.mark(|palette| palette.caution_line, Color::Yellow)
     }
 
+    /// Words beside a line that leads to trouble.
+    pub(super) fn alarm_words(self) -> Style {
+        self.words(|palette| palette.alarm_line)
+            .add_modifier(Modifier::BOLD)
+    }
+
+    /// Words about an end that went well.
     pub(super) fn good(self) -> Style {
-        self.mark(|palette| palette.good, Color::Green)
-            .remove_modifier(Modifier::BOLD)
+        self.words(|palette| palette.good)
     }
 
     /// The name of a user, and what marks the user's rows. A user without a hue has that of text.

@@ -65,7 +65,7 @@ pub(super) fn draw(
     if column < width {
         let Some(row) = limit.row(panel) else { return };
         if let Some(place) = place_of_label(buffer, panel, label_width, (column, row)) {
-            write_over(buffer, place, &label, theme.alarm_line());
+            write_over(buffer, place, &label, theme.alarm_words());
         }
     } else if let Some(start) = width.checked_sub(label_width + 2) {
         // The path leaves the plot before it meets the limit.
@@ -74,7 +74,7 @@ pub(super) fn draw(
             buffer,
             (panel.plot.x + start, row),
             &format!("{label} →"),
-            theme.alarm_line(),
+            theme.alarm_words(),
         );
     }
 }

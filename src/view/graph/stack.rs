@@ -337,7 +337,7 @@ fn legend(
             .put(sample.to_string(), theme.fill(entry.fill, 1.0))
             .skip(1);
         let room = pen.room().saturating_sub(Bytes::WIDTH + 1);
-        pen.cell(entry.name, room, Align::Left, theme.edge(entry.fill))
+        pen.cell(entry.name, room, Align::Left, theme.fill_name(entry.fill))
             .skip(1);
         pen.cell(entry.amount, Bytes::WIDTH, Align::Right, theme.text());
     }

@@ -21,7 +21,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, painter: &RowPainter<'_>, gpu: &HostGpu) {
         return;
     };
     amount(pen, painter, gpu, snapshot, unaccounted.memory);
-    pen.put("unaccounted", painter.theme.edge(Fill::Other))
+    pen.put("unaccounted", painter.theme.fill_name(Fill::Other))
         .skip(1);
     holders(pen, painter.theme, model, snapshot, unaccounted);
 }
@@ -60,7 +60,7 @@ fn amount(
         };
         pen.cell(text, columns.width(*column), align, style).skip(1);
     }
-    let style = theme.edge(Fill::Other);
+    let style = theme.fill_name(Fill::Other);
     if until.is_none() {
         pen.put(format!("{memory} on GPU {label} "), style);
         return;

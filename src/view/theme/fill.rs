@@ -163,7 +163,12 @@ impl Theme {
         }
     }
 
-    /// The style of the line on top of an area, and of the name of the area.
+    /// The style of the name of an area, and of its amount.
+    pub(in crate::view) fn fill_name(self, fill: Fill) -> Style {
+        self.words(|palette| fill.colour(palette))
+    }
+
+    /// The style of the line on top of an area.
     pub(in crate::view) fn edge(self, fill: Fill) -> Style {
         self.fill(fill, 1.0).add_modifier(if self.has_colour() {
             Modifier::empty()

@@ -8,6 +8,7 @@ use super::Theme;
 use super::palette::{Palette, Rgb, SAFE};
 use super::{Fill, palette_of};
 use crate::app::settings::ThemeName;
+use crate::base::terminal::ColourDepth;
 
 /// The least contrast of text.
 const TEXT: f64 = 4.5;
@@ -386,6 +387,40 @@ fn safe_keeps_users_apart_without_red_or_green_cones() {
                 distance >= USERS_APART_WITHOUT_CONES,
                 "{a:?} and {b:?}: {distance:.3}"
             );
+        }
+    }
+}
+
+#[test]
+fn words_have_the_foreground_of_the_terminal_where_the_theme_has_no_palette() {
+    let no_palette = |name: ThemeName, depth: ColourDepth| {
+        palette_of(name).is_none() || depth < ColourDepth::Palette
+    };
+    for name in ThemeName::VARIANTS {
+        let depths = [
+            ColourDepth::None,
+            ColourDepth::Sixteen,
+            ColourDepth::Palette,
+            ColourDepth::Rgb,
+        ];
+        for depth in depths.into_iter().filter(|depth| no_palette(*name, *depth)) {
+            let theme = Theme::new(false, depth).with(*name);
+            let styles = [
+                theme.text(),
+                theme.dim(),
+                theme.head(),
+                theme.accent(),
+                theme.badge(),
+                theme.alarm(),
+                theme.alarm_words(),
+                theme.caution(),
+                theme.good(),
+                theme.user(None),
+                theme.fill_name(Fill::Other),
+            ];
+            for style in styles {
+                assert_eq!((style.fg, style.bg), (None, None), "{name}, {depth:?}");
+            }
         }
     }
 }
