@@ -44,7 +44,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, 
             None => format!("{} unaccounted", short_amount(memory)),
         };
         if words.len() <= pen.room() || pen.column() == start {
-            pen.words(words, theme.edge(Fill::Other)).skip(1);
+            pen.words(words, theme.fill_name(Fill::Other)).skip(1);
         }
     }
     notes(pen, theme, start, remarks);

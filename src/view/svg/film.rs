@@ -458,7 +458,10 @@ mod tests {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 30, 1));
         buffer.set_string(0, 0, "a <b  c", Style::new());
         buffer.set_string(7, 0, " d", Style::new().fg(Color::Rgb(1, 2, 3)));
-        let pieces = pieces(&row(&buffer, 0, &super::super::DARK), super::super::DARK.background);
+        let pieces = pieces(
+            &row(&buffer, 0, &PictureColours::on(None)),
+            PictureColours::on(None).background,
+        );
         assert_eq!(
             pieces,
             [
