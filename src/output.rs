@@ -1,9 +1,11 @@
 //! Words and shapes of what the program writes: exit codes, labels of GPUs and processes, tables,
-//! wrapped text in a style, advice, JSON, cells of CSV.
+//! wrapped text in a style, colours, advice, JSON, cells of CSV.
 
 mod exit;
 mod failed_readings;
+pub(crate) mod fill;
 pub(crate) mod labels;
+pub(crate) mod palette;
 pub(crate) mod table;
 pub(crate) mod text_wrap;
 

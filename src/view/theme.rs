@@ -24,24 +24,25 @@
 
 mod authors;
 mod fill;
-mod palette;
 #[cfg(test)]
 mod palette_tests;
 mod role_colours;
+mod terminal_colours;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use strum::VariantArray;
 
-pub(super) use self::fill::{Fill, cells};
-use self::palette::{Palette, Rgb};
+pub(super) use self::fill::cells;
 pub(crate) use self::role_colours::RoleColours;
 use crate::app::lists::columns::Tone;
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;
 use crate::model::Severity;
 use crate::model::UserHue;
+pub(super) use crate::output::fill::Fill;
+use crate::output::palette::{self, Palette, Rgb};
 
 /// The colours of a theme; `None` for a theme of the terminal's own colours, or of none.
 fn palette_of(name: ThemeName) -> Option<&'static Palette> {

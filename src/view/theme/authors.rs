@@ -6,7 +6,7 @@
 //! of their hues are neither red nor amber, and the cursor must differ from headings in 256 colours,
 //! too.
 
-use super::palette::{Palette, Rgb, all};
+use crate::output::palette::{Palette, Rgb, all};
 
 /// Catppuccin Mocha.
 ///

@@ -5,7 +5,7 @@ use ratatui::style::Color;
 use strum::VariantArray;
 
 use super::Theme;
-use super::palette::{Palette, Rgb, SAFE};
+use crate::output::palette::{Palette, Rgb, SAFE};
 use super::{Fill, palette_of};
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;

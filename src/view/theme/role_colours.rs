@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::palette::{Palette, Rgb};
+use crate::output::palette::{Palette, Rgb};
 
 /// Declares the names of the roles and where a palette has their colours.
 macro_rules! roles {

@@ -1,20 +1,18 @@
 //! The colours of a theme, and the palettes of the themes that do not know the background.
 
-use ratatui::style::Color;
-
 /// A colour in 24 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rgb(pub u32);
+pub(crate) struct Rgb(pub u32);
 
 impl Rgb {
     /// Red, green and blue, from 0 to 255.
-    pub(super) fn channels(self) -> [u8; 3] {
+    pub(crate) fn channels(self) -> [u8; 3] {
         let [_, red, green, blue] = self.0.to_be_bytes();
         [red, green, blue]
     }
 
     /// Returns the colour that is this far on the way to another one, from 0 to 1.
-    pub(super) fn towards(self, other: Self, way: f64) -> Self {
+    pub(crate) fn towards(self, other: Self, way: f64) -> Self {
         let (from, to) = (self.channels(), other.channels());
         #[expect(
             clippy::cast_possible_truncation,
@@ -27,44 +25,11 @@ impl Rgb {
         });
         Self(u32::from_be_bytes([0, red, green, blue]))
     }
-
-    pub(super) fn in_24_bits(self) -> Color {
-        let [red, green, blue] = self.channels();
-        Color::Rgb(red, green, blue)
-    }
-
-    /// Returns the nearest colour of the palette of 256. The first sixteen are left out, because
-    /// each terminal has its own.
-    pub(super) fn in_256(self) -> Color {
-        let distance = |index: &u8| -> u32 {
-            let squares = self
-                .channels()
-                .into_iter()
-                .zip(Self::of_256(*index).channels())
-                .map(|(a, b)| u32::from(a.abs_diff(b)).pow(2));
-            squares.sum()
-        };
-        Color::Indexed((16..=255).min_by_key(distance).unwrap_or(16))
-    }
-
-    /// Returns a colour of the palette of 256: from 16 on one of its cube of 6×6×6, from 232 on one
-    /// of its 24 greys.
-    pub(super) fn of_256(index: u8) -> Self {
-        const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
-        let [red, green, blue] = match index {
-            16..=231 => {
-                let place = usize::from(index - 16);
-                [place / 36, place / 6 % 6, place % 6].map(|step| STEPS[step])
-            }
-            _ => [8 + 10 * index.saturating_sub(232); 3],
-        };
-        Self(u32::from_be_bytes([0, red, green, blue]))
-    }
 }
 
 /// The colours of a theme.
 #[derive(Debug, Clone)]
-pub(super) struct Palette {
+pub(crate) struct Palette {
     /// The background that the other colours are chosen for.
     pub background: Rgb,
     /// Whether the screen is painted in the background. If not, the terminal's own one stays.
@@ -92,7 +57,7 @@ pub(super) struct Palette {
     pub users: [Rgb; 8],
 }
 
-pub(super) const fn all<const COUNT: usize>(colours: [u32; COUNT]) -> [Rgb; COUNT] {
+pub(crate) const fn all<const COUNT: usize>(colours: [u32; COUNT]) -> [Rgb; COUNT] {
     let mut all = [Rgb(0); COUNT];
     let mut place = 0;
     while place < COUNT {
@@ -103,7 +68,7 @@ pub(super) const fn all<const COUNT: usize>(colours: [u32; COUNT]) -> [Rgb; COUN
 }
 
 /// For a dark background that is not known in detail.
-pub(super) const DARK: Palette = Palette {
+pub(crate) const DARK: Palette = Palette {
     background: Rgb(0x1a_1b1e),
     is_painted: false,
     text: Rgb(0xe4_e6eb),
@@ -128,7 +93,7 @@ pub(super) const DARK: Palette = Palette {
 };
 
 /// For a light background that is not known in detail.
-pub(super) const LIGHT: Palette = Palette {
+pub(crate) const LIGHT: Palette = Palette {
     background: Rgb(0xfa_fafa),
     is_painted: false,
     text: Rgb(0x1d_2129),
@@ -157,7 +122,7 @@ pub(super) const LIGHT: Palette = Palette {
 /// differ for people without red or green cones.
 ///
 /// Source: <https://jfly.uni-koeln.de/color/>.
-pub(super) const SAFE: Palette = Palette {
+pub(crate) const SAFE: Palette = Palette {
     background: Rgb(0x1a_1b1e),
     is_painted: false,
     text: Rgb(0xe4_e6eb),
