@@ -9,6 +9,7 @@ mod findings;
 mod fold;
 mod lines;
 mod memory_layer;
+mod observed_growth;
 mod process_run;
 mod range;
 
@@ -19,10 +20,12 @@ pub(crate) use self::findings::{HeldMemory, LeakFound, RunEvent, SuspectFound};
 pub(crate) use self::fold::{fold, fold_with};
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::memory_layer::MemoryLayer;
+pub(crate) use self::observed_growth::ObservedGrowth;
 pub(crate) use self::process_run::ProcessRun;
 pub(crate) use self::range::RunRange;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::output::user_hues::UserHues;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// A recording, folded.
@@ -31,6 +34,8 @@ pub(crate) struct RecordedRun {
     pub(crate) hosts: Vec<HostRun>,
     /// One sentence for each problem with the file.
     pub(crate) problems: Vec<String>,
+    /// The hues of the users, as a replay of the recording shows them.
+    pub(crate) user_hues: UserHues,
 }
 
 /// A process of a recording. A recording may go on after a reboot, which starts the identities of

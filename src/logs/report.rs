@@ -1,13 +1,17 @@
 //! `gputop report`: a recording as one page, as Markdown for an issue, or as the plot of one GPU or
 //! process.
 
+mod badge;
 mod black_boxes;
+mod colours;
 mod html;
 mod markdown;
+mod path;
 mod plot;
 mod plots;
 mod summary;
 mod table;
+mod tiles;
 mod words;
 
 use std::fs;
@@ -26,7 +30,8 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::flags::values;
 use crate::logs::diff::RunComparison;
-use crate::logs::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, fold};
+use crate::logs::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, RunSubject, fold};
+use crate::output::user_hues::UserHues;
 use crate::output::{self, Exit};
 
 /// The most processes of a host that have a plot of their own.
@@ -92,11 +97,10 @@ impl PageArgs {
 /// The plots of a host.
 #[derive(Debug)]
 struct HostPlots {
-    /// The plot below the summary, which shows the worst finding, or the GPU with the highest
-    /// memory.
-    lead: Option<Plot>,
+    /// GPUs that leak, although none of their processes does.
+    leaking_gpus: Vec<Plot>,
     gpus: Vec<Plot>,
-    processes: Vec<Plot>,
+    processes: Vec<(ProcessKey, Plot)>,
     /// Reports of the probe on memory that ran out.
     ooms: PageTable,
 }
@@ -108,6 +112,7 @@ struct PageContent<'a> {
     /// The name of the recording to compare with, and the figures of both.
     comparison: Option<(Text, PageTable)>,
     hosts: Vec<(&'a HostRun, HostPlots)>,
+    hues: &'a UserHues,
 }
 
 /// Checks that the output can show the report, before a recording is read.
@@ -181,13 +186,20 @@ fn content(run: &RecordedRun) -> PageContent<'_> {
             });
             let processes = processes.into_iter().enumerate();
             let processes = processes.filter_map(|(process, key)| {
-                plots::of_process(host, key, format!("h{number}p{process}"), resolution)
+                let id = format!("h{number}p{process}");
+                Some((key, plots::of_process(host, key, id, resolution)?))
             });
-            let lead = plots::leading(host, format!("h{number}lead"), resolution);
+            let leaking = host.gpus.iter().enumerate().filter(|(_, gpu)| {
+                let is_it = |subject: &RunSubject| *subject == RunSubject::Gpu(gpu.uuid.clone());
+                host.leaks.iter().any(|leak| is_it(&leak.subject))
+            });
+            let leaking = leaking.filter_map(|(gpu, one)| {
+                plots::of_gpu(host, one, format!("h{number}l{gpu}"), resolution)
+            });
             (
                 host,
                 HostPlots {
-                    lead,
+                    leaking_gpus: leaking.collect(),
                     gpus: gpus.collect(),
                     processes: processes.collect(),
                     ooms: black_boxes::table(host),
@@ -198,12 +210,12 @@ fn content(run: &RecordedRun) -> PageContent<'_> {
         summary: Summary::of(run),
         comparison: None,
         hosts: hosts.collect(),
+        hues: &run.user_hues,
     }
 }
 
 /// Returns the processes that have a plot: those with a finding first, then the largest.
 fn plotted_processes(host: &HostRun) -> Vec<ProcessKey> {
-    use crate::logs::recorded_run::RunSubject;
     let has_finding = |key: ProcessKey| {
         host.leaks
             .iter()
@@ -243,6 +255,7 @@ fn svg(run: &RecordedRun, args: &PageArgs) -> anyhow::Result<String> {
         fullest.and_then(|(host, gpu)| plots::of_gpu(host, gpu, id(), resolution))
     };
     let plot = plot.context("the recording has no memory figure to draw")?;
-    let style = html! { style { (PreEscaped(html::STYLE)) "svg{background:var(--bg)}" } };
+    let style =
+        html! { style { (PreEscaped(colours::style_sheet())) "svg{background:var(--bg)}" } };
     Ok(plot.draw_alone(&style).into_string())
 }

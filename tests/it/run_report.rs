@@ -48,16 +48,18 @@ fn a_page_says_what_leaked_and_is_complete_without_network_and_script() {
     let page = fs::read_to_string(&page_path).expect("the page was written");
     let has_headline = |rate| {
         page.contains(&format!(
-            "<h1>sleep (PID {}) leaks {rate} GiB/min</h1>",
+            "<h1><span class=\"badge bad\">LEAK</span> sleep (PID {}) on GPU 0 leaks +{rate} GiB/min: memory is full at about ",
             recorder.pid
         ))
     };
     assert!(RATES.into_iter().any(has_headline), "{}", &page[..3000]);
     for part in [
-        "<h2>Leaks</h2>",
-        "Memory of GPU 0</title>",
-        "full at about",
-        "<h2>Processes</h2>",
+        "<b>GPU 0</b>",
+        "<b>97% SM</b>",
+        "<h2>Findings</h2>",
+        "if it grows on: full at about",
+        "<summary>Memory of each GPU by process (1)</summary>",
+        "<summary>Processes (1)</summary>",
         "prefers-color-scheme",
     ] {
         assert!(page.contains(part), "no {part}");
@@ -95,13 +97,25 @@ fn a_page_says_what_leaked_and_is_complete_without_network_and_script() {
     assert!(requests.iter().all(known), "{requests:?}");
 }
 
+/// The leak of 1.17 GiB a minute would be 70 GiB in an hour, of which the recording shows 20 s.
+#[test]
+fn a_short_recording_has_no_rate() {
+    let recorder = Recorder::new();
+    let path = recorder.record("short.jsonl", 21, 1000);
+    let page = report(&path, &["-o", "-"]).text();
+    assert!(page.contains("<summary>Processes (1)</summary>"), "{page}");
+    for unit in ["B/h", "B/min"] {
+        assert!(!page.contains(unit), "{unit} in the page");
+    }
+}
+
 #[test]
 fn markdown_has_the_findings_in_tables() {
     let (recorder, path) = leaking();
     let text = report(&path, &["--md"]).text();
     let has_headline = |rate| {
         text.starts_with(&format!(
-            "## sleep (PID {}) leaks {rate} GiB/min\n",
+            "## LEAK: sleep (PID {}) on GPU 0 leaks +{rate} GiB/min: memory is full at about ",
             recorder.pid
         ))
     };

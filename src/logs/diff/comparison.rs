@@ -1,7 +1,11 @@
 //! The figures of two recordings side by side, for each GPU and process that both have.
 
+use std::time::Duration;
+
 use crate::base::units::Bytes;
-use crate::logs::recorded_run::{GpuRun, HostRun, Mean, ProcessKey, ProcessRun, RecordedRun};
+use crate::logs::recorded_run::{
+    GpuRun, HostRun, Mean, ObservedGrowth, ProcessKey, ProcessRun, RecordedRun,
+};
 
 /// A figure that two recordings are compared by. The names never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
@@ -76,15 +80,21 @@ impl Metric {
         let amount = Bytes(value.abs() as u64);
         match self {
             Self::PeakBytes | Self::PeakTensorBytes | Self::FloorBytes => amount.to_string(),
-            Self::GrowthBytesPerHour if amount < Bytes::from_mib(1) => "0".to_owned(),
-            Self::GrowthBytesPerHour => format!("{}{amount}/h", sign(value)),
+            Self::GrowthBytesPerHour => growth_words(value),
             Self::StepSeconds if value < 1.0 => format!("{:.0} ms", value * 1000.0),
             Self::StepSeconds => format!("{value:.2} s"),
-            Self::MeanUtilizationPercent => format!("{value:.0} %"),
-            Self::MeanPowerWatts => format!("{value:.0} W"),
+            Self::MeanUtilizationPercent => format!("{value:.0}%"),
+            Self::MeanPowerWatts => format!("{value:.0}W"),
             Self::OutOfMemoryErrors => format!("{value:.0}"),
         }
     }
+}
+
+/// Returns a growth in bytes per hour as words. It was measured for a minute at least, so that they
+/// tell it per minute.
+fn growth_words(bytes_per_hour: f64) -> String {
+    ObservedGrowth::new(bytes_per_hour / 60.0, Duration::from_mins(1))
+        .map_or_else(|| "-".to_owned(), |growth| growth.to_string())
 }
 
 fn sign(value: f64) -> char {
@@ -238,7 +248,7 @@ fn compare_gpus(a: &HostRun, b: &HostRun) -> Vec<ComparedSubject> {
     let value = |gpu: &GpuRun, metric: Metric| match metric {
         Metric::PeakBytes => in_bytes(gpu.memory.peak),
         Metric::FloorBytes => gpu.curve.floor().map(|kib| f64::from(kib) * 1024.0),
-        Metric::GrowthBytesPerHour => gpu.curve.growth_per_hour(),
+        Metric::GrowthBytesPerHour => gpu.curve.growth().map(ObservedGrowth::per_hour),
         Metric::MeanUtilizationPercent => gpu.sm.all.as_ref().map(Mean::mean),
         Metric::MeanPowerWatts => gpu.power.all.as_ref().map(Mean::mean),
         Metric::PeakTensorBytes | Metric::StepSeconds | Metric::OutOfMemoryErrors => None,
@@ -273,7 +283,7 @@ fn compare_processes(
         Metric::PeakBytes => in_bytes(process.memory.peak),
         Metric::PeakTensorBytes => in_bytes(process.tensors.peak),
         Metric::FloorBytes => process.curve.floor().map(|kib| f64::from(kib) * 1024.0),
-        Metric::GrowthBytesPerHour => process.curve.growth_per_hour(),
+        Metric::GrowthBytesPerHour => process.curve.growth().map(ObservedGrowth::per_hour),
         Metric::StepSeconds => process.steps.and_then(|steps| steps.seconds()),
         Metric::MeanUtilizationPercent => process.mean_sm(),
         Metric::MeanPowerWatts => None,
@@ -317,7 +327,10 @@ mod tests {
             words(Metric::PeakBytes, 60.0 * gib, 45.0 * gib),
             "-15.0 GiB (-25 %)"
         );
-        assert_eq!(words(Metric::GrowthBytesPerHour, gib, -gib), "-2.0 GiB/h");
+        assert_eq!(
+            words(Metric::GrowthBytesPerHour, gib, -gib),
+            "-34.1 MiB/min"
+        );
         assert_eq!(words(Metric::GrowthBytesPerHour, 100.0, -100.0), "same");
         assert_eq!(words(Metric::StepSeconds, 0.200, 0.250), "+50 ms (+25 %)");
         assert_eq!(words(Metric::MeanUtilizationPercent, 80.2, 80.3), "same");

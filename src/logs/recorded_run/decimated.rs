@@ -1,6 +1,10 @@
 //! Series of a bounded number of buckets. When there are too many, two neighbours become one, so
 //! that a day takes as much memory as an hour.
 
+use std::time::Duration;
+
+use super::observed_growth::ObservedGrowth;
+
 /// The samples of one part of the time.
 pub(crate) trait DecimatedBucket {
     /// Adds the samples of the next part.
@@ -132,17 +136,14 @@ impl<P: Clone> Extremes<P> {
 }
 
 impl<P> Decimated<Extremes<P>> {
-    /// Returns the growth of the floor in bytes per hour, from the second quarter of the time to
-    /// the last: the first quarter, in which a program starts, does not count. `None` where there
-    /// are too few samples.
-    pub(crate) fn growth_per_hour(&self) -> Option<f64> {
-        /// The shortest time in milliseconds that shows a growth.
-        const SHORTEST: f64 = 20_000.0;
+    /// Returns the growth of the floor from the second quarter of the time to the last: the first
+    /// quarter, in which a program starts, does not count. `None` where there are too few samples,
+    /// or less than a minute of them.
+    pub(crate) fn growth(&self) -> Option<ObservedGrowth> {
         /// The smallest growth as a share of the amount.
         const LEAST_SHARE: f64 = 0.005;
         let (second, last) = (self.floor_of_quarter(1)?, self.floor_of_quarter(3)?);
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds of days")]
-        let elapsed = last.at.saturating_sub(second.at) as f64;
+        let elapsed = Duration::from_millis(last.at.saturating_sub(second.at));
         let gain = f64::from(last.inner_kib) - f64::from(second.inner_kib);
         // The floor of a sawtooth varies a little from sample to sample.
         let gain = if gain.abs() < LEAST_SHARE * f64::from(second.inner_kib) {
@@ -150,7 +151,7 @@ impl<P> Decimated<Extremes<P>> {
         } else {
             gain
         };
-        (elapsed >= SHORTEST).then(|| gain * 1024.0 * 3_600_000.0 / elapsed)
+        ObservedGrowth::new(gain * 1024.0, elapsed)
     }
 
     /// Returns the lowest amount in KiB in the second half of the time; `None` without samples.
@@ -276,7 +277,9 @@ mod tests {
                 };
                 series.push(at, Extremes::new(sample, false));
             }
-            series.growth_per_hour().map(|bytes| bytes / 1024.0)
+            series
+                .growth()
+                .map(|growth| (growth.per_hour() / 1024.0).round())
         };
         // A program that takes its memory in the first minutes, with a peak in each step.
         assert_eq!(
@@ -285,7 +288,30 @@ mod tests {
         );
         let leak = growth(|second| 1000 + second * 10 + second % 7 * 50).unwrap();
         assert!((35_900.0..36_100.0).contains(&leak), "{leak}");
-        assert_eq!(Decimated::<Extremes<()>>::new(50).growth_per_hour(), None);
+        assert_eq!(Decimated::<Extremes<()>>::new(50).growth(), None);
+    }
+
+    #[test]
+    fn a_process_that_was_seen_for_twenty_seconds_has_no_rate() {
+        let seen_for = |seconds: u32| {
+            let mut series = Decimated::new(256);
+            for second in 0..=seconds {
+                let at = u64::from(second) * 1000;
+                let sample = AmountSample {
+                    at,
+                    kib: 1_000_000 * second,
+                    inner_kib: 1_000_000 * second,
+                    parts: (),
+                };
+                series.push(at, Extremes::new(sample, false));
+            }
+            series.growth()
+        };
+        assert_eq!([20, 60].map(seen_for), [None, None]);
+        assert!(
+            seen_for(150).is_some(),
+            "from the second quarter to the last"
+        );
     }
 
     #[test]

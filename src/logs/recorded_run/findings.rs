@@ -8,7 +8,7 @@ use super::{ProcessKey, RunSubject};
 use crate::model::{
     Advice, Evidence, GpuOrProcess, HostModel, NewsKind, Severity, Total, Verdict, short_name,
 };
-use crate::protocol::snapshot::ProcessId;
+use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// The most events that are kept. When there are more, the oldest harmless ones are dropped.
 const MOST_EVENTS: usize = 2000;
@@ -56,6 +56,8 @@ pub(crate) struct SuspectFound {
     pub(crate) sentence: String,
     /// The memory that it held then.
     pub(crate) held: HeldMemory,
+    /// The GPUs whose memory the process kept without being listed there.
+    pub(crate) kept_on: Vec<GpuUuid>,
     pub(crate) since: u64,
     pub(crate) until: u64,
     pub(crate) is_current: bool,
@@ -180,6 +182,11 @@ impl Findings {
                 id: verdict.process,
             };
             let held = HeldMemory(verdict.clone());
+            let kept: Vec<usize> = verdict.kept.iter().map(|kept| kept.gpu).collect();
+            let kept_on = model.latest().map_or_else(Vec::new, |latest| {
+                let gpus = latest.gpus_at(&kept);
+                gpus.map(|gpu| gpu.uuid.clone()).collect()
+            });
             let found = SuspectFound {
                 process,
                 name: named(model, verdict.process),
@@ -187,6 +194,7 @@ impl Findings {
                 severity: verdict.severity(),
                 sentence: verdict.sentence(),
                 held,
+                kept_on,
                 since: pass.at,
                 until: pass.at,
                 is_current: true,

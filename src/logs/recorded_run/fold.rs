@@ -13,6 +13,7 @@ use super::{GPU_BUCKETS, GpuRun, HostRun, LoadRange, ProcessKey, RecordedRun, Ru
 use crate::base::text::Text;
 use crate::base::units::{Moment, Percent, Watts};
 use crate::model::{Fleet, HostLabel, HostModel};
+use crate::output::user_hues::UserHues;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot};
@@ -37,6 +38,7 @@ pub(crate) fn fold(range: &RunRange) -> anyhow::Result<RecordedRun> {
 pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Result<RecordedRun> {
     let mut fleet = Fleet::default();
     let mut folds: BTreeMap<HostKey, HostFold> = BTreeMap::new();
+    let mut user_hues = UserHues::default();
     let problems = lines::read(&range.path, |recorded| {
         let host = recorded.host;
         if let Some(name) = recorded.host_name.filter(|_| !folds.contains_key(&host)) {
@@ -69,6 +71,8 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         if fleet.apply(host, recorded.line).is_ok()
             && let Some(model) = fleet.host(host)
         {
+            // Before the part, too: a replay of the recording shows the same hues.
+            user_hues.learn([model]);
             fold.add(model, range);
         }
         Ok(())
@@ -88,6 +92,7 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         if fleet.apply(host, Line::Full(Box::new(now))).is_ok()
             && let Some((model, fold)) = fleet.host(host).zip(folds.get_mut(&host))
         {
+            user_hues.learn([model]);
             fold.add(model, range);
         }
     }
@@ -109,7 +114,11 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         anyhow::ensure!(!range.is_part(), "{name} has nothing in that part; {known}");
         anyhow::bail!("{name} has no full line: a recording begins with one");
     }
-    Ok(RecordedRun { hosts, problems })
+    Ok(RecordedRun {
+        hosts,
+        problems,
+        user_hues,
+    })
 }
 
 /// The fold of one host.

@@ -62,11 +62,15 @@ impl MemoryLayer {
             return (amounts, tensors.map(|tensors| in_kib(tensors.0)));
         }
         match stats_of(model, process.id) {
-            Some((allocated, cached)) => {
-                let other = outside(&[allocated, cached]);
-                let cached = (Self::Tensors(TensorLayer::Unallocated), cached);
+            Some((allocated, unallocated)) => {
+                let other = outside(&[allocated, unallocated]);
+                let unallocated = (Self::Tensors(TensorLayer::Unallocated), unallocated);
                 (
-                    in_order([(Self::Allocated, allocated), cached, (Self::Other, other)]),
+                    in_order([
+                        (Self::Allocated, allocated),
+                        unallocated,
+                        (Self::Other, other),
+                    ]),
                     Some(allocated),
                 )
             }
@@ -78,7 +82,6 @@ impl MemoryLayer {
 impl fmt::Display for MemoryLayer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tensors(TensorLayer::Unallocated) => out.write_str("cached"),
             Self::Tensors(layer) => layer.fmt(out),
             Self::Allocated => out.write_str("allocated"),
             Self::Other => out.write_str("other"),

@@ -206,8 +206,8 @@ impl ProcessRun {
         format!("{} (PID {})", self.name(), key.id.pid)
     }
 
-    pub(crate) fn user(&self) -> Option<&str> {
-        self.facts.user.as_ref().ok().map(Text::as_str)
+    pub(crate) fn user(&self) -> Option<&Text> {
+        self.facts.user.as_ref().ok()
     }
 
     pub(super) fn weight(&self) -> u128 {

@@ -6,27 +6,22 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::Plot;
-use super::summary::Summary;
+use super::summary::{HostSummary, Summary};
 use super::table::{self, PageCell, PageTable};
-use super::{PageContent, words};
-use crate::logs::recorded_run::HostRun;
-use crate::model::Severity;
+use super::{HostPlots, PageContent, badge, colours, tiles, words};
+use crate::logs::recorded_run::{HostRun, ProcessKey};
+use crate::output::user_hues::UserHues;
 
-/// The style sheet. It is gputop's own text, so it is not escaped.
-pub(super) const STYLE: &str = include_str!("page.css");
-
-/// Events that are shown at once; more are behind a line that opens them.
-const FEW_EVENTS: usize = 25;
-
-/// The most events of a page.
+/// Events that are shown at once; more are left out of the page.
 const MOST_EVENTS: usize = 600;
 
 /// Plots of processes that are shown at once.
-const FEW_PLOTS: usize = 8;
+const FEW_PLOTS: usize = 12;
 
 /// Returns the page.
 pub(super) fn page(content: &PageContent<'_>) -> String {
     let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    let summary = &content.summary;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -35,18 +30,20 @@ pub(super) fn page(content: &PageContent<'_>) -> String {
                 meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="generator" content=(concat!("gputop ", env!("CARGO_PKG_VERSION")));
-                title { (content.summary.headline) " – gputop" }
-                style { (PreEscaped(STYLE)) }
+                title { (summary.badge.text) ": " (summary.headline) " – gputop" }
+                // gputop's own text.
+                style { (PreEscaped(colours::style_sheet())) }
             }
             body {
                 main {
-                    (summary(&content.summary))
+                    (draw_header(summary))
+                    @for ((host, plots), found) in content.hosts.iter().zip(&summary.hosts) {
+                        @if content.hosts.len() > 1 { h2 { "Host " (host.name) } }
+                        (host_section(content, host, plots, found))
+                    }
                     @if let Some((name, table)) = &content.comparison {
                         h2 { "Compared with " (name) }
                         (draw_table(table))
-                    }
-                    @for (host, plots) in &content.hosts {
-                        (host_section(host, plots, content.hosts.len() > 1))
                     }
                 }
                 footer {
@@ -59,105 +56,154 @@ pub(super) fn page(content: &PageContent<'_>) -> String {
     page.into_string()
 }
 
-fn summary(summary: &Summary) -> Markup {
+/// Draws the worst finding.
+fn draw_header(summary: &Summary) -> Markup {
+    let others = summary.other_findings();
     html! {
-        header {
-            p.sub { "gputop report" }
-            h1 { (summary.headline) }
-            ul.summary {
-                @for sentence in &summary.sentences {
-                    li class=(class(sentence.severity)) { (sentence.text) }
-                }
+        header.top {
+            h1 { (summary.badge.draw()) " " (summary.headline) }
+            @if others > 0 {
+                p.note { (others) @if others == 1 { " more finding below" } @else { " more findings below" } }
             }
+            @for note in &summary.notes { p.note { (note) } }
         }
     }
 }
 
-fn class(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Bad => "bad",
-        Severity::Notable => "notable",
-        Severity::Fine | Severity::Unknown => "",
+fn host_section(
+    content: &PageContent<'_>,
+    host: &HostRun,
+    plots: &HostPlots,
+    found: &HostSummary,
+) -> Markup {
+    let tiles_of_page = content.hosts.iter().map(|(host, _)| host.gpus.len()).sum();
+    let reports = [table::tensor_leaks(host), plots.ooms.clone()];
+    let (few, more) = plots
+        .processes
+        .split_at_checked(FEW_PLOTS)
+        .unwrap_or((&plots.processes, &[]));
+    let figure = |(key, plot): &(ProcessKey, Plot)| process_figure(host, *key, plot, content.hues);
+    html! {
+        p.note { (found.ran) " " (found.peaks) }
+        (tiles::draw(host, &found.findings, content.hues, tiles_of_page))
+        @if !found.findings.is_empty() {
+            h2 { "Findings" }
+            ul.findings {
+                @for finding in &found.findings {
+                    li class=(badge::class(finding.badge.severity)) { (finding.badge.draw()) " " (finding.text) }
+                }
+            }
+        }
+        @for report in reports.iter().filter(|table| !table.rows.is_empty()) {
+            h3 { (report.title) }
+            (draw_table(report))
+        }
+        @if !few.is_empty() || !plots.leaking_gpus.is_empty() {
+            h2 { "Memory over time" }
+            div.charts {
+                @for plot in &plots.leaking_gpus { (gpu_figure(plot)) }
+                @for process in few { (figure(process)) }
+            }
+        }
+        @if !more.is_empty() {
+            details {
+                summary { (more.len()) " more processes" }
+                div.charts { @for process in more { (figure(process)) } }
+            }
+        }
+        (host_details(host, plots))
     }
 }
 
-fn host_section(host: &HostRun, plots: &super::HostPlots, has_many: bool) -> Markup {
-    let findings = [
-        table::leaks(host),
-        table::tensor_leaks(host),
-        table::suspects(host),
-    ];
+/// Draws what is folded: tables, and the memory of each GPU by process.
+fn host_details(host: &HostRun, plots: &HostPlots) -> Markup {
     let events = table::events(host, MOST_EVENTS);
+    let tables = [
+        ("Evidence of leaks".to_owned(), table::leaks(host)),
+        (
+            "Processes that may be left over".to_owned(),
+            table::suspects(host),
+        ),
+        ("GPUs".to_owned(), table::gpus(host)),
+        ("Processes".to_owned(), table::processes(host)),
+        (format!("Events, in {}", words::time_zone(host)), events),
+    ];
     html! {
-        @if has_many { h2 { "Host " (host.name) } }
-        @if let Some(lead) = &plots.lead { (figure(lead)) }
-        @for found in findings.iter().chain([&plots.ooms]).filter(|table| !table.rows.is_empty()) {
-            h2 { (found.title) }
-            (draw_table(found))
-        }
-        h2 { "Memory of each GPU" }
-        (draw_table(&table::gpus(host)))
-        @for plot in &plots.gpus { (figure(plot)) }
-        @if !plots.processes.is_empty() {
-            h2 { "Memory of each process" }
-            @for plot in plots.processes.iter().take(FEW_PLOTS) { (figure(plot)) }
-            @if plots.processes.len() > FEW_PLOTS {
-                details {
-                    summary { (plots.processes.len() - FEW_PLOTS) " more processes" }
-                    @for plot in plots.processes.iter().skip(FEW_PLOTS) { (figure(plot)) }
-                }
+        h2.details { "Details" }
+        @if !plots.gpus.is_empty() {
+            details {
+                summary { "Memory of each GPU by process (" (plots.gpus.len()) ")" }
+                div.charts { @for plot in &plots.gpus { (gpu_figure(plot)) } }
             }
         }
-        @if !host.processes.is_empty() {
-            h2 { "Processes" }
-            (draw_table(&table::processes(host)))
-        }
-        @if !events.rows.is_empty() {
-            h2 { "Events" }
-            @if events.rows.len() > FEW_EVENTS {
-                details {
-                    summary { (events.rows.len()) " events, in " (words::time_zone(host)) }
-                    (draw_table(&events))
-                }
-            } @else {
-                (draw_table(&events))
+        @for (title, table) in tables.iter().filter(|(_, table)| !table.rows.is_empty()) {
+            details {
+                summary { (title) " (" (table.rows.len()) ")" }
+                (draw_table(table))
             }
         }
     }
 }
 
-fn figure(plot: &Plot) -> Markup {
+fn gpu_figure(plot: &Plot) -> Markup {
     html! {
         figure {
-            h3 { (plot.title) }
-            div.scroll { (plot.draw()) }
+            figcaption { b { (plot.title) } }
+            (plot.draw_chart())
         }
     }
 }
 
-/// Draws a table whose columns of numbers are right-aligned.
-fn draw_table(table: &PageTable) -> Markup {
-    let is_number = |column: usize| {
-        let cells = table.rows.iter().filter_map(|row| row.get(column));
-        cells.clone().count() > 0
-            && cells
-                .clone()
-                .all(|cell| matches!(cell, PageCell::Number(_)))
+/// Draws the memory of a process below its name, its user, its GPUs, its peak and its growth.
+fn process_figure(host: &HostRun, key: ProcessKey, plot: &Plot, hues: &UserHues) -> Markup {
+    let Some(process) = host.processes.get(&key) else {
+        return html! {};
     };
+    let gpus = process
+        .gpus
+        .iter()
+        .filter_map(|uuid| Some(host.gpu(uuid)?.label.as_str()));
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(table.title) {
-            table {
-                thead {
-                    tr {
-                        @for (column, heading) in table.headings.iter().enumerate() {
-                            th scope="col" class=[is_number(column).then_some("n")] { (heading) }
-                        }
+        figure {
+            figcaption {
+                span {
+                    b { (process.name()) } " PID " (key.id.pid)
+                    @if let Some(user) = process.user() { " " (tiles::draw_user(user, hues)) }
+                    " GPU " (gpus.collect::<Vec<_>>().join(", "))
+                }
+                span {
+                    @if let Some((_, peak)) = process.memory.peak { "peak " (peak) }
+                    @if let Some(growth) = process.curve.growth().filter(|growth| growth.per_hour() > 0.0) {
+                        " " (growth)
                     }
                 }
-                tbody {
-                    @for row in &table.rows {
-                        tr {
-                            @for cell in row { (draw_cell(cell)) }
+            }
+            (plot.draw_chart())
+        }
+    }
+}
+
+/// Draws a table whose columns of numbers are right-aligned. On a phone each row becomes a list, in
+/// which each cell has its heading before it.
+fn draw_table(table: &PageTable) -> Markup {
+    let is_number = |column: usize| {
+        let mut cells = table.rows.iter().filter_map(|row| row.get(column));
+        !table.rows.is_empty() && cells.all(|cell| matches!(cell, PageCell::Number(_)))
+    };
+    html! {
+        table {
+            thead {
+                tr {
+                    @for (column, heading) in table.headings.iter().enumerate() {
+                        th scope="col" class=[is_number(column).then_some("n")] { (heading) }
+                    }
+                }
+            }
+            tbody {
+                @for row in &table.rows {
+                    tr {
+                        @for (cell, heading) in row.iter().zip(&table.headings) {
+                            (draw_cell(cell, heading))
                         }
                     }
                 }
@@ -166,15 +212,13 @@ fn draw_table(table: &PageTable) -> Markup {
     }
 }
 
-fn draw_cell(cell: &PageCell) -> Markup {
-    /// Shorter texts stay on one line.
-    const LONG: usize = 30;
+fn draw_cell(cell: &PageCell, heading: &str) -> Markup {
     html! {
         @match cell {
-            PageCell::Text(text) => td class=[(text.len() > LONG).then_some("words")] { (text) },
-            PageCell::Number(text) => td.n { (text) },
-            PageCell::Code(text) => td.code { code { (text) } },
-            PageCell::Bad(text) => td { span.bad-word { (text) } },
+            PageCell::Text(text) => td data-heading=(heading) { (text) },
+            PageCell::Number(text) => td.n data-heading=(heading) { (text) },
+            PageCell::Code(text) => td data-heading=(heading) { code { (text) } },
+            PageCell::Bad(text) => td data-heading=(heading) { span.bad-word { (text) } },
         }
     }
 }

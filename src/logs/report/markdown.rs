@@ -14,13 +14,25 @@ const LONGEST_CELL: usize = 160;
 
 /// Returns the report.
 pub(super) fn document(content: &PageContent<'_>) -> String {
-    let mut text = format!("## {}\n\n", escaped(&content.summary.headline));
-    for sentence in &content.summary.sentences {
-        let words = escaped(&sentence.text);
-        _ = match sentence.severity {
-            Severity::Bad => writeln!(text, "- **{words}**"),
-            _ => writeln!(text, "- {words}"),
-        };
+    let summary = &content.summary;
+    let mut text = format!(
+        "## {}: {}\n\n",
+        escaped(&summary.badge.text),
+        escaped(&summary.headline)
+    );
+    for host in &summary.hosts {
+        _ = writeln!(text, "- {}", escaped(&host.ran));
+        for finding in &host.findings {
+            let (badge, words) = (escaped(&finding.badge.text), escaped(&finding.text));
+            _ = match finding.badge.severity {
+                Severity::Bad => writeln!(text, "- **{badge}: {words}**"),
+                _ => writeln!(text, "- {badge}: {words}"),
+            };
+        }
+        _ = writeln!(text, "- {}", escaped(&host.peaks));
+    }
+    for note in &summary.notes {
+        _ = writeln!(text, "- {}", escaped(note));
     }
     if let Some((name, table)) = &content.comparison {
         _ = write!(text, "\nCompared with {}:\n", escaped(name.as_str()));

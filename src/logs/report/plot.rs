@@ -1,16 +1,18 @@
 //! Draws a plot as SVG: memory in stacked layers, events above, thin rows of load below, and a
 //! forecast ahead.
 
+mod chart;
 mod event_labels;
-mod path;
 mod ticks;
 
 use maud::{Markup, html};
 
 use self::event_labels::EventLane;
-use self::path::{AreaPath, LinePath};
+use super::colours;
+use super::path::{AreaPath, LinePath};
 use crate::base::units::Bytes;
 use crate::model::Severity;
+use crate::output::fill::Fill;
 
 /// The width of the drawing, and the places of its parts, in units of SVG.
 const WIDTH: f64 = 880.0;
@@ -22,12 +24,14 @@ const ROW: f64 = 28.0;
 const ROW_GAP: f64 = 9.0;
 const LEGEND_LINE: f64 = 17.0;
 
+/// The most ticks of time.
+const MOST_TIMES: u64 = 10;
+
 /// A layer of a plot, from the bottom.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlotLayer {
     pub(super) name: String,
-    /// The class of its colour.
-    pub(super) class: &'static str,
+    pub(super) fill: Fill,
 }
 
 /// A point of all layers.
@@ -103,6 +107,9 @@ pub(super) struct Plot {
 struct PlotScale {
     /// The first and the last time, in milliseconds since 1970.
     span: (u64, u64),
+    /// The horizontal places of both.
+    left: f64,
+    right: f64,
     /// The amount at the upper end of the axis.
     top_kib: f64,
     /// The vertical place of that amount.
@@ -116,7 +123,7 @@ impl PlotScale {
     fn x(&self, at: u64) -> f64 {
         let (from, to) = self.span;
         let share = at.saturating_sub(from) as f64 / to.saturating_sub(from).max(1) as f64;
-        LEFT + share.min(1.0) * (RIGHT - LEFT)
+        self.left + share.min(1.0) * (self.right - self.left)
     }
 
     fn y(&self, kib: f64) -> f64 {
@@ -125,17 +132,8 @@ impl PlotScale {
 }
 
 impl Plot {
-    /// Returns the drawing as an element of a page.
-    pub(super) fn draw(&self) -> Markup {
-        self.draw_with(&html! {})
-    }
-
     /// Returns the drawing as a file of its own, with this style sheet.
     pub(super) fn draw_alone(&self, style: &Markup) -> Markup {
-        self.draw_with(style)
-    }
-
-    fn draw_with(&self, style: &Markup) -> Markup {
         let legend = self.legend_lines();
         let legend_height =
             LEGEND_LINE * f64::from(u32::try_from(legend.len()).unwrap_or(u32::MAX));
@@ -157,7 +155,7 @@ impl Plot {
                 (draw_legend(&legend))
                 (self.draw_grid(&scale, bottom))
                 (self.draw_layers(&scale))
-                (self.draw_forecast(&scale))
+                (self.draw_forecast(&scale, true))
                 (self.draw_capacity(&scale))
                 @for (number, row) in (0_u32..).zip(&self.rows) {
                     (draw_row(row, &scale, rows_top + (ROW + ROW_GAP) * f64::from(number)))
@@ -168,6 +166,18 @@ impl Plot {
     }
 
     fn scale(&self, top: f64) -> PlotScale {
+        PlotScale {
+            span: self.span,
+            left: LEFT,
+            right: RIGHT,
+            top_kib: self.top_kib(),
+            top,
+            base: top + HEIGHT,
+        }
+    }
+
+    /// Returns the amount at the upper end of the axis.
+    fn top_kib(&self) -> f64 {
         let total =
             |point: &PlotPoint| point.amounts.iter().map(|kib| f64::from(*kib)).sum::<f64>();
         let highest = self.points.iter().map(total).fold(1024.0, f64::max) * 1.04;
@@ -180,12 +190,7 @@ impl Plot {
             .forecast
             .filter(|forecast| forecast.likely <= self.span.1);
         let full = full.map_or(0.0, |forecast| f64::from(forecast.full) * 1.02);
-        PlotScale {
-            span: self.span,
-            top_kib: highest.max(capacity).max(full),
-            top,
-            base: top + HEIGHT,
-        }
+        highest.max(capacity).max(full)
     }
 
     /// Returns the entries of the legend in lines that fit the width: the place, the layer.
@@ -215,7 +220,7 @@ impl Plot {
                     path d=(format!("M{LEFT} {y:.1}H{RIGHT}")) {}
                     text x=(LEFT - 6.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (label) }
                 }
-                @for (at, label) in ticks::times(self.span, self.utc_offset) {
+                @for (at, label) in ticks::times(self.span, self.utc_offset, MOST_TIMES) {
                     @let x = scale.x(at);
                     path d=(format!("M{x:.1} {:.1}V{bottom:.1}", scale.top)) {}
                     text x=(format!("{x:.1}")) y=(format!("{:.1}", bottom + 14.0)) text-anchor="middle" { (label) }
@@ -231,7 +236,7 @@ impl Plot {
             @for (number, layer) in self.layers.iter().enumerate().rev() {
                 @let area = self.area(number, scale);
                 @if !area.is_empty() {
-                    path class=(layer.class) d=(area) { title { (layer.name) } }
+                    path.area.(colours::class(layer.fill)) d=(area) { title { (layer.name) } }
                 }
             }
         }
@@ -259,11 +264,12 @@ impl Plot {
         #[expect(clippy::cast_precision_loss, reason = "places are rounded to tenths")]
         let y = scale.y((capacity.0 >> 10) as f64);
         html! {
-            path.capacity d=(format!("M{LEFT} {y:.1}H{RIGHT}")) { title { (format!("{capacity} in all")) } }
+            path.capacity d=(format!("M{} {y:.1}H{}", scale.left, scale.right)) { title { (format!("{capacity} in all")) } }
         }
     }
 
-    fn draw_forecast(&self, scale: &PlotScale) -> Markup {
+    /// Draws the growth ahead, and with `is_labelled`, when memory is full.
+    fn draw_forecast(&self, scale: &PlotScale, is_labelled: bool) -> Markup {
         let Some(forecast) = self.forecast else {
             return html! {};
         };
@@ -280,27 +286,33 @@ impl Plot {
         };
         let ((low_x, low_y), (likely_x, likely_y), (high_x, high_y)) =
             (end(forecast.low), end(forecast.likely), end(forecast.high));
-        let corner = if high_x < RIGHT - 0.05 {
+        let corner = if high_x < scale.right - 0.05 {
             String::new()
         } else {
-            format!("L{RIGHT} {:.1}", low_y.min(likely_y))
+            format!("L{} {:.1}", scale.right, low_y.min(likely_y))
         };
-        let time = ticks::clock(forecast.likely, self.utc_offset, self.span);
-        let label = format!("full at about {time}");
+        let label = self.forecast_label(&forecast);
         // The label is below the line, whose left end is lower.
         let label_x = likely_x
             .max(from_x + event_labels::text_width(&label))
-            .min(RIGHT - 2.0);
+            .min(scale.right - 2.0);
         let share = event_labels::text_width(&label) / (likely_x - from_x).max(1.0);
         let label_y =
             (likely_y + share.min(1.0) * (from_y - likely_y) + 16.0).min(scale.base - 4.0);
         html! {
             path.doubt d=(format!("M{from_x:.1} {from_y:.1}L{low_x:.1} {low_y:.1}{corner}L{high_x:.1} {high_y:.1}Z")) {}
             path.forecast d=(format!("M{from_x:.1} {from_y:.1}L{likely_x:.1} {likely_y:.1}")) {
-                title { (format!("if it grows on: full at about {time}")) }
+                title { "if it grows on: " (label) }
             }
-            text.forecast-label x=(format!("{label_x:.1}")) y=(format!("{label_y:.1}")) text-anchor="end" { (label) }
+            @if is_labelled {
+                text.forecast-label x=(format!("{label_x:.1}")) y=(format!("{label_y:.1}")) text-anchor="end" { (label) }
+            }
         }
+    }
+
+    fn forecast_label(&self, forecast: &PlotForecast) -> String {
+        let time = ticks::clock(forecast.likely, self.utc_offset, self.span);
+        format!("full at about {time}")
     }
 }
 
@@ -309,7 +321,7 @@ fn draw_legend(lines: &[Vec<(f64, &PlotLayer)>]) -> Markup {
         @for (number, line) in (0_u32..).zip(lines) {
             @let y = 8.0 + LEGEND_LINE * f64::from(number);
             @for (x, layer) in line {
-                rect class=(layer.class) x=(format!("{x:.1}")) y=(format!("{y:.1}")) width="11" height="11" rx="2" {}
+                rect.area.(colours::class(layer.fill)) x=(format!("{x:.1}")) y=(format!("{y:.1}")) width="11" height="11" rx="2" {}
                 text x=(format!("{:.1}", x + 16.0)) y=(format!("{:.1}", y + 9.5)) { (layer.name) }
             }
         }
@@ -318,7 +330,18 @@ fn draw_legend(lines: &[Vec<(f64, &PlotLayer)>]) -> Markup {
 
 fn draw_row(row: &PlotRow, scale: &PlotScale, top: f64) -> Markup {
     let base = top + ROW;
-    let y = |value: f64| base - (value / row.top.max(1e-9)).clamp(0.0, 1.0) * ROW;
+    html! {
+        g.row {
+            path.frame d=(format!("M{LEFT} {top:.1}H{RIGHT}M{LEFT} {base:.1}H{RIGHT}")) {}
+            (row_curves(row, scale, top, base))
+            text x=(LEFT - 6.0) y=(format!("{:.1}", top + ROW / 2.0 + 4.0)) text-anchor="end" { (row.name) " " (row.top_label) }
+        }
+    }
+}
+
+/// Draws the mean and the highest value of a row between these heights.
+fn row_curves(row: &PlotRow, scale: &PlotScale, top: f64, base: f64) -> Markup {
+    let y = |value: f64| base - (value / row.top.max(1e-9)).clamp(0.0, 1.0) * (base - top);
     let (mut means, mut highs) = (AreaPath::new(base), LinePath::default());
     let mut before: Option<u64> = None;
     for (at, mean, high) in &row.points {
@@ -328,11 +351,7 @@ fn draw_row(row: &PlotRow, scale: &PlotScale, top: f64) -> Markup {
         highs.point(scale.x(*at), y(*high), after_gap);
     }
     html! {
-        g.row {
-            path.frame d=(format!("M{LEFT} {top:.1}H{RIGHT}M{LEFT} {base:.1}H{RIGHT}")) {}
-            path.mean d=(means.finish()) { title { (row.name) ": mean" } }
-            path.high d=(highs.finish()) { title { (row.name) ": highest" } }
-            text x=(LEFT - 6.0) y=(format!("{:.1}", top + ROW / 2.0 + 4.0)) text-anchor="end" { (row.name) " " (row.top_label) }
-        }
+        path.mean d=(means.finish()) { title { (row.name) ": mean" } }
+        path.high d=(highs.finish()) { title { (row.name) ": highest" } }
     }
 }

@@ -8,7 +8,7 @@ use crate::logs::recorded_run::{
     Decimated, Extremes, GpuRun, HostRun, LeakFound, LoadRange, Mean, MemoryLayer, ProcessKey,
     ProcessRun, RunSubject,
 };
-use crate::model::TensorLayer;
+use crate::output::fill::Fill;
 
 /// The bytes that all curves of a page may take.
 const CURVE_BYTES: usize = 600_000;
@@ -20,8 +20,8 @@ const POINT_BYTES: usize = 9;
 const MOST_BUCKETS: usize = 400;
 const FEWEST_BUCKETS: usize = 40;
 
-/// The classes of the colours of processes.
-const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
+/// The most processes with a layer of their own in the plot of a GPU.
+const MOST_LAYERS: usize = Fill::LAYERS;
 
 /// The most events of one plot.
 const MOST_EVENTS: usize = 200;
@@ -99,10 +99,10 @@ fn layers_of_gpu(
     let shown = largest_parts(curve);
     let mut layers: Vec<PlotLayer> = shown
         .iter()
-        .zip(COLOURS)
-        .map(|(key, class)| PlotLayer {
+        .enumerate()
+        .map(|(rank, key)| PlotLayer {
             name: host.subject_name(&RunSubject::Process(*key)),
-            class,
+            fill: Fill::Layer(rank),
         })
         .collect();
     let amounts = |kib: u32, parts: &Vec<(ProcessKey, u32)>| {
@@ -124,12 +124,12 @@ fn layers_of_gpu(
     };
     let mut points = points(curve, amounts);
     let others = [
-        ("other processes", "others"),
-        ("of no listed process", "unlisted"),
+        ("other processes", Fill::User(None)),
+        ("of no listed process", Fill::Other),
     ];
-    layers.extend(others.map(|(name, class)| PlotLayer {
+    layers.extend(others.map(|(name, fill)| PlotLayer {
         name: name.to_owned(),
-        class,
+        fill,
     }));
     drop_empty_layers(&mut layers, &mut points);
     (layers, points)
@@ -140,19 +140,19 @@ fn load_rows(gpu: &GpuRun, buckets: usize) -> Vec<PlotRow> {
     let row = |name, top: f64, unit: &str, range: &LoadRange| row(name, top, unit, range, buckets);
     let highest = |range: &LoadRange| range.all.map_or(0.0, |all| f64::from(all.high));
     [
-        row("util", 100.0, " %", &gpu.sm),
+        row("SM", 100.0, "%", &gpu.sm),
         row(
             "power",
             gpu.power_limit
                 .map_or(0.0, f64::from)
                 .max(highest(&gpu.power)),
-            " W",
+            "W",
             &gpu.power,
         ),
         row(
             "temp",
             highest(&gpu.temperature).max(60.0),
-            " °C",
+            "°C",
             &gpu.temperature,
         ),
     ]
@@ -175,7 +175,7 @@ pub(super) fn of_process(
         .iter()
         .map(|layer| PlotLayer {
             name: layer.to_string(),
-            class: class(*layer),
+            fill: fill(*layer),
         })
         .collect();
     let mut points = points(&curve, |_, parts| parts.to_vec());
@@ -209,33 +209,18 @@ pub(super) fn of_process(
         capacity: None,
         forecast,
         events: events(host, |other| *other == subject),
-        rows: row("util", 100.0, " %", &process.sm, resolution.process)
+        rows: row("SM", 100.0, "%", &process.sm, resolution.process)
             .into_iter()
             .collect(),
     })
 }
 
-/// Returns the plot that shows most: of the process or GPU that leaks, else of the GPU with the
-/// highest memory.
-pub(super) fn leading(host: &HostRun, id: String, resolution: PlotResolution) -> Option<Plot> {
-    match host.leaks.first().map(|leak| &leak.subject) {
-        Some(RunSubject::Process(key)) => of_process(host, *key, id, resolution),
-        Some(RunSubject::Gpu(uuid)) => of_gpu(host, host.gpu(uuid)?, id, resolution),
-        None => of_gpu(host, host.fullest_gpu()?, id, resolution),
-    }
-}
-
-fn class(layer: MemoryLayer) -> &'static str {
+/// Returns the fill of a layer, as in the graph of the process on the screen.
+fn fill(layer: MemoryLayer) -> Fill {
     match layer {
-        MemoryLayer::Tensors(TensorLayer::Parameters) | MemoryLayer::Allocated => "c0",
-        MemoryLayer::Tensors(TensorLayer::Gradients) => "c1",
-        MemoryLayer::Tensors(TensorLayer::OptimizerState) => "c2",
-        MemoryLayer::Tensors(TensorLayer::Activations) => "c3",
-        MemoryLayer::Tensors(TensorLayer::NamedTensors) => "c4",
-        MemoryLayer::Tensors(TensorLayer::Libraries) => "c6",
-        MemoryLayer::Tensors(TensorLayer::Unallocated) => "cached",
-        MemoryLayer::Other => "unlisted",
-        MemoryLayer::Undivided => "c5",
+        MemoryLayer::Tensors(layer) => Fill::of_layer(layer),
+        MemoryLayer::Allocated | MemoryLayer::Undivided => Fill::Allocated,
+        MemoryLayer::Other => Fill::Other,
     }
 }
 
@@ -296,7 +281,7 @@ fn largest_parts(curve: &Decimated<Extremes<Vec<(ProcessKey, u32)>>>) -> Vec<Pro
         }
     }
     peaks.sort_by_key(|(key, kib)| (std::cmp::Reverse(*kib), *key));
-    peaks.truncate(COLOURS.len());
+    peaks.truncate(MOST_LAYERS);
     peaks.into_iter().map(|(key, _)| key).collect()
 }
 

@@ -71,7 +71,7 @@ pub(super) fn gpus(host: &HostRun) -> PageTable {
         let share = peak
             .zip(gpu.capacity)
             .and_then(|(peak, capacity)| peak.share_of(capacity));
-        let share = share.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
+        let share = share.map_or_else(String::new, |share| format!(" ({:.0}%)", share * 100.0));
         let at = gpu
             .memory
             .peak
@@ -83,10 +83,10 @@ pub(super) fn gpus(host: &HostRun) -> PageTable {
             number(format!("{}{share}", words::amount(peak))),
             number(at),
             number(words::amount(gpu.memory.lowest.map(|(_, lowest)| lowest))),
-            number(Metric::GrowthBytesPerHour.format(gpu.curve.growth_per_hour())),
-            number(mean(&gpu.sm, " %")),
-            number(mean(&gpu.power, " W")),
-            number(highest(&gpu.temperature, " °C")),
+            number(words::growth(gpu.curve.growth())),
+            number(mean(&gpu.sm, "%")),
+            number(mean(&gpu.power, "W")),
+            number(highest(&gpu.temperature, "°C")),
         ]
     };
     PageTable {
@@ -128,7 +128,7 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
         vec![
             number(key.id.pid.to_string()),
             PageCell::Code(process.command.clone().unwrap_or_else(|| process.name())),
-            text(process.user().unwrap_or("-")),
+            text(process.user().map_or("-", Text::as_str)),
             text(gpus.collect::<Vec<_>>().join(", ")),
             text(format!("{} to {until}", words::time(host, process.began))),
             number(words::amount(process.memory.peak.map(|(_, peak)| peak))),
@@ -136,11 +136,11 @@ pub(super) fn processes(host: &HostRun) -> PageTable {
             number(words::amount(
                 process.curve.floor().map(|kib| Bytes::from_kib(kib.into())),
             )),
-            number(Metric::GrowthBytesPerHour.format(process.curve.growth_per_hour())),
+            number(words::growth(process.curve.growth())),
             number(
                 process
                     .mean_sm()
-                    .map_or_else(|| "-".to_owned(), |sm| format!("{sm:.0} %")),
+                    .map_or_else(|| "-".to_owned(), |sm| format!("{sm:.0}%")),
             ),
             number(step),
             ooms,
@@ -179,6 +179,7 @@ pub(super) fn leaks(host: &HostRun) -> PageTable {
                 words::duration_of(forecast.likely)
             )
         });
+        let reason = words::leak_reason(leak);
         let over = || {
             if leak.is_current {
                 "not within a day".to_owned()
@@ -190,10 +191,10 @@ pub(super) fn leaks(host: &HostRun) -> PageTable {
             PageCell::Bad(host.subject_name(&leak.subject)),
             text(words::time(host, leak.since)),
             text(
-                leak.reason
+                reason
                     .split("; out of memory")
                     .next()
-                    .unwrap_or(&leak.reason)
+                    .unwrap_or(&reason)
                     .to_owned(),
             ),
             text(end.unwrap_or_else(over)),

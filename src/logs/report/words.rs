@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::base::time::{WallClock, local_time};
 use crate::base::units::Bytes;
-use crate::logs::recorded_run::{HostRun, ProcessRun, RunEvent, RunMemory, RunSubject};
+use crate::logs::recorded_run::{
+    HostRun, LeakFound, ObservedGrowth, ProcessRun, RunEvent, RunMemory, RunSubject,
+};
 use crate::model::{NewsKind, Total};
 
 /// How far the local time of the host is ahead of UTC in seconds; without its time zone, times are
@@ -87,18 +89,49 @@ pub(super) fn amount(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
 }
 
-/// Returns `Peak 71.2 GiB (90 %) at 15:01:02, lowest 2.1 GiB at 14:00:00.`
+/// Returns `Peak 71.2 GiB (90%) at 15:01:02, lowest 2.1 GiB at 14:00:00.`
 pub(super) fn peak(memory: &RunMemory, capacity: Option<Bytes>, host: &HostRun) -> String {
     let Some((at, peak)) = memory.peak else {
         return "Its memory is not known.".to_owned();
     };
     let share = capacity.and_then(|capacity| peak.share_of(capacity));
-    let share = share.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
+    let share = share.map_or_else(String::new, |share| format!(" ({:.0}%)", share * 100.0));
     let lowest = memory.lowest.filter(|(_, lowest)| *lowest < peak);
     let lowest = lowest.map_or_else(String::new, |(at, lowest)| {
         format!(", lowest {lowest} at {}", time(host, at))
     });
     format!("Peak {peak}{share} at {}{lowest}.", time(host, at))
+}
+
+/// Returns the local time after a moment, as in `13:41`, with the date if it is another day than
+/// that of the recording's end.
+pub(super) fn clock_after(host: &HostRun, at: u64, span: Duration) -> String {
+    let local = |at: u64| at.saturating_add_signed(i64::from(utc_offset(host)) * 1000);
+    let at = local(at.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 4)));
+    let clock = WallClock::hour_and_minute(at);
+    if WallClock::day(at) == WallClock::day(local(host.ended)) {
+        clock
+    } else {
+        format!("{} {clock}", WallClock::day(at))
+    }
+}
+
+/// Returns the evidence of a leak. A rate that was measured for less than its period gives way to
+/// one of a shorter period, or to the amount that was gained.
+pub(super) fn leak_reason(leak: &LeakFound) -> String {
+    let rate = leak.evidence.rate.to_string();
+    match ObservedGrowth::of_leak(&leak.evidence) {
+        Some(growth) => leak.reason.replacen(&rate, &growth.to_string(), 1),
+        None => {
+            let gained = format!("+{} in", leak.evidence.gained);
+            leak.reason.replacen(&format!("{rate} for"), &gained, 1)
+        }
+    }
+}
+
+/// Returns a growth, or `-` if it is not known.
+pub(super) fn growth(growth: Option<ObservedGrowth>) -> String {
+    growth.map_or_else(|| "-".to_owned(), |growth| growth.to_string())
 }
 
 /// Returns the short label of an event on a plot.

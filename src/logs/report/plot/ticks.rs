@@ -12,9 +12,6 @@ const STEPS: [u64; 20] = [
     172_800, 604_800,
 ];
 
-/// The most ticks of time.
-const MOST_TIMES: u64 = 10;
-
 const DAY: u64 = 86_400;
 
 /// Returns amounts in KiB up to `top`, with their labels.
@@ -47,16 +44,17 @@ fn label(kib: f64) -> String {
     }
 }
 
-/// Returns times of a span in milliseconds since 1970, with their labels in local time.
-pub(super) fn times((from, to): (u64, u64), utc_offset: i32) -> Vec<(u64, String)> {
+/// Returns at most this many times of a span in milliseconds since 1970, with their labels in local
+/// time.
+pub(super) fn times((from, to): (u64, u64), utc_offset: i32, most: u64) -> Vec<(u64, String)> {
     let local = |at: u64| at.saturating_add_signed(i64::from(utc_offset) * 1000) / 1000;
     let seconds = (to.saturating_sub(from) / 1000).max(1);
     let step = STEPS
         .into_iter()
-        .find(|step| seconds / step < MOST_TIMES)
-        .unwrap_or(seconds / MOST_TIMES);
+        .find(|step| seconds / step < most)
+        .unwrap_or(seconds / most);
     let first = local(from).div_ceil(step) * step;
-    let ticks = (0..=MOST_TIMES)
+    let ticks = (0..=most)
         .map(|number| first + number * step)
         .take_while(|time| *time <= local(to));
     ticks
@@ -109,7 +107,7 @@ mod tests {
         // 2026-07-14T08:12:38Z.
         let from = 1_784_016_758_000;
         let labels = |seconds: u64, offset| {
-            times((from, from + seconds * 1000), offset)
+            times((from, from + seconds * 1000), offset, 10)
                 .into_iter()
                 .map(|(_, label)| label)
                 .collect::<Vec<_>>()
