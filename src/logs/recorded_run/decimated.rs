@@ -79,9 +79,16 @@ impl<B: DecimatedBucket> Decimated<B> {
         self.buckets.is_empty()
     }
 
-    /// The width of a bucket in milliseconds.
-    pub(crate) fn width(&self) -> u64 {
-        self.width
+    /// Returns the milliseconds without a sample after which a curve is interrupted: some times the
+    /// usual time between two buckets, which is that between two samples where those are rare.
+    pub(crate) fn patience(&self) -> u64 {
+        /// Samples that are a little late are no gap.
+        const LEAST: u64 = 10_000;
+        let numbers = self.buckets.iter().zip(self.buckets.iter().skip(1));
+        let mut steps: Vec<u64> = numbers.map(|(one, next)| next.0 - one.0).collect();
+        steps.sort_unstable();
+        let usual = steps.get(steps.len() / 2).copied().unwrap_or(1);
+        (usual * self.width * 5 / 2).max(LEAST)
     }
 
     /// Returns each bucket with the time of its beginning in milliseconds.
@@ -312,6 +319,18 @@ mod tests {
             seen_for(150).is_some(),
             "from the second quarter to the last"
         );
+    }
+
+    #[test]
+    fn rare_samples_are_one_curve() {
+        let patience = |seconds: u64| {
+            let mut series = Decimated::new(480);
+            for sample in 0..20 {
+                series.push(sample * seconds * 1000, Mean::of(50.0));
+            }
+            series.patience()
+        };
+        assert_eq!([1, 10, 60].map(patience), [10_000, 25_000, 150_000]);
     }
 
     #[test]

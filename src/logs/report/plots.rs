@@ -384,6 +384,6 @@ fn row(
         top,
         top_label: format!("{top:.0}{unit}"),
         points: curve.iter().map(point).collect(),
-        patience: (curve.width() * 5 / 2).max(10_000),
+        patience: curve.patience(),
     })
 }

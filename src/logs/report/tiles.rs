@@ -184,8 +184,7 @@ fn draw_mirror(host: &HostRun, gpu: &GpuRun, hues: &UserHues, axes: &TileAxes) -
 
 fn use_area(sm: &LoadRange, axes: &TileAxes) -> String {
     let curve = sm.curve.reduced(axes.buckets);
-    // A longer time without a value is a gap.
-    let patience = (curve.width() * 5 / 2).max(10_000);
+    let patience = curve.patience();
     let mut area = AreaPath::new(AXIS);
     let mut before: Option<u64> = None;
     for (at, bucket) in curve.iter() {
