@@ -58,7 +58,7 @@ pub(crate) use self::ranked_trouble::RankedTrouble;
 pub(crate) use self::reclaim::{Reclaim, Returned};
 pub(crate) use self::recorded_clock::RecordedClock;
 pub(crate) use self::unaccounted::{UnaccountedMemory, idle_memory};
-pub(crate) use self::user_hues::UserHue;
+pub(crate) use self::user_hues::{UserHue, UserHues};
 pub use self::verdict::{
     KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind,
 };

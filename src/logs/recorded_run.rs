@@ -25,7 +25,7 @@ pub(crate) use self::process_run::ProcessRun;
 pub(crate) use self::range::RunRange;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::output::user_hues::UserHues;
+use crate::model::UserHues;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// A recording, folded.

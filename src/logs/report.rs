@@ -31,7 +31,7 @@ use crate::base::text::Text;
 use crate::flags::values;
 use crate::logs::diff::RunComparison;
 use crate::logs::recorded_run::{HostRun, ProcessKey, RecordedRun, RunRange, RunSubject, fold};
-use crate::output::user_hues::UserHues;
+use crate::model::UserHues;
 use crate::output::{self, Exit};
 
 /// The most processes of a host that have a plot of their own.

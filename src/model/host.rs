@@ -157,6 +157,10 @@ impl HostModel {
         }
     }
 
+    pub(super) fn user_hues(&self) -> &UserHues {
+        &self.user_hues
+    }
+
     /// Returns the hue of a user; `None` for a user whom no hue was left for.
     pub(crate) fn user_hue(&self, name: &Text) -> Option<UserHue> {
         self.user_hues.hue(name)

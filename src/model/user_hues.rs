@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::Text;
+use crate::model::HostModel;
 use crate::protocol::snapshot::Snapshot;
 
 /// One of the hues for users.
@@ -67,6 +68,25 @@ impl UserHues {
         }
     }
 
+    /// Takes over the hues of a host's users, of those who have none here.
+    pub(crate) fn adopt(&mut self, model: &HostModel) {
+        for (name, hue) in &model.user_hues().by_name {
+            if !self.by_name.contains_key(name) {
+                self.by_name.insert(name.clone(), *hue);
+            }
+        }
+    }
+
+    /// The hues of users who are seen in this order.
+    #[cfg(test)]
+    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut hues = Self::default();
+        for name in names {
+            hues.add(name.into());
+        }
+        hues
+    }
+
     fn add(&mut self, name: Text) {
         // The hues that every terminal shows are given first.
         let first = fnv(name.as_str()) % UserHue::IN_SIXTEEN;
@@ -97,26 +117,18 @@ fn fnv(name: &str) -> u8 {
 mod tests {
     use super::*;
 
-    fn hues<'a>(names: impl IntoIterator<Item = &'a str>) -> UserHues {
-        let mut hues = UserHues::default();
-        for name in names {
-            hues.add(name.into());
-        }
-        hues
-    }
-
     #[test]
     fn the_name_chooses_the_hue_whoever_else_is_there() {
-        let alone = hues(["alice"]).hue(&"alice".into());
+        let alone = UserHues::of(["alice"]).hue(&"alice".into());
         assert!(alone.is_some());
-        let first = hues(["alice", "bob", "carol", "dave"]);
+        let first = UserHues::of(["alice", "bob", "carol", "dave"]);
         assert_eq!(first.hue(&"alice".into()), alone);
     }
 
     #[test]
     fn eight_users_have_eight_hues_and_the_first_four_on_every_terminal() {
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
-        let hues = hues(names);
+        let hues = UserHues::of(names);
         let of = |name: &str| hues.hue(&name.into());
         let all: BTreeSet<_> = names.iter().filter_map(|name| of(name)).collect();
         assert_eq!(all.len(), 8);

@@ -12,8 +12,8 @@ use super::range::{RangeEdge, RunRange};
 use super::{GPU_BUCKETS, GpuRun, HostRun, LoadRange, ProcessKey, RecordedRun, RunMemory, lines};
 use crate::base::text::Text;
 use crate::base::units::{Moment, Percent, Watts};
+use crate::model::UserHues;
 use crate::model::{Fleet, HostLabel, HostModel};
-use crate::output::user_hues::UserHues;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot};
@@ -72,7 +72,7 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
             && let Some(model) = fleet.host(host)
         {
             // Before the part, too: a replay of the recording shows the same hues.
-            user_hues.learn([model]);
+            user_hues.adopt(model);
             fold.add(model, range);
         }
         Ok(())
@@ -92,7 +92,7 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         if fleet.apply(host, Line::Full(Box::new(now))).is_ok()
             && let Some((model, fold)) = fleet.host(host).zip(folds.get_mut(&host))
         {
-            user_hues.learn([model]);
+            user_hues.adopt(model);
             fold.add(model, range);
         }
     }

@@ -37,8 +37,8 @@ pub(super) fn class(fill: Fill) -> &'static str {
         Fill::Other => "other",
         Fill::Busy => "busy",
         Fill::Layer(layer) => LAYERS[layer % Fill::LAYERS],
-        Fill::User(Some(hue)) => USERS[hue.place() % USERS.len()],
-        Fill::User(None) => "nobody",
+        Fill::User(Some(hue)) | Fill::Process(Some(hue), _) => USERS[hue.place() % USERS.len()],
+        Fill::User(None) | Fill::Process(None, _) => "nobody",
     }
 }
 
@@ -76,7 +76,7 @@ fn variables(palette: &Palette) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::user_hues::UserHues;
+    use crate::model::UserHues;
 
     #[test]
     fn a_user_has_the_hue_of_the_screen_on_both_backgrounds() {

@@ -10,7 +10,7 @@ use super::summary::{HostSummary, Summary};
 use super::table::{self, PageCell, PageTable};
 use super::{HostPlots, PageContent, badge, colours, tiles, words};
 use crate::logs::recorded_run::{HostRun, ProcessKey};
-use crate::output::user_hues::UserHues;
+use crate::model::UserHues;
 
 /// Events that are shown at once; more are left out of the page.
 const MOST_EVENTS: usize = 600;

@@ -481,7 +481,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::output::user_hues::UserHues;
+    use crate::model::UserHues;
 
     fn event(kind: NewsKind, severity: Severity, sentence: &str) -> RunEvent {
         RunEvent {

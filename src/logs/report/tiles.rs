@@ -16,8 +16,8 @@ use crate::base::units::Bytes;
 use crate::logs::recorded_run::{
     Decimated, Extremes, GpuRun, HostRun, LoadRange, Mean, ProcessKey, ProcessRun,
 };
+use crate::model::UserHues;
 use crate::output::fill::Fill;
-use crate::output::user_hues::UserHues;
 
 /// The size of the curves in units of SVG. The axis is in the middle.
 const WIDTH: f64 = 300.0;
@@ -357,10 +357,9 @@ mod tests {
         fleet
             .apply(HostKey::default(), Line::Full(Box::new(snapshot)))
             .unwrap();
-        let mut of_screen = UserHues::default();
-        of_screen.learn(fleet.hosts().map(|(_, model)| model));
+        let (_, of_screen) = fleet.hosts().next().unwrap();
         for user in users {
-            let hue = of_screen.hue(&user.into());
+            let hue = of_screen.user_hue(&user.into());
             assert!(hue.is_some());
             let class = colours::class(Fill::User(hue));
             for part in [

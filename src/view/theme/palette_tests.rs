@@ -5,10 +5,10 @@ use ratatui::style::Color;
 use strum::VariantArray;
 
 use super::Theme;
-use crate::output::palette::{Palette, Rgb, SAFE};
 use super::{Fill, palette_of};
 use crate::app::settings::ThemeName;
 use crate::base::terminal::ColourDepth;
+use crate::output::palette::{Palette, Rgb, SAFE};
 
 /// The least contrast of text.
 const TEXT: f64 = 4.5;
