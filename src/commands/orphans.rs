@@ -433,7 +433,7 @@ impl<'a> FoundOrphans<'a> {
         let alone = || verdict.kept.iter().filter(|kept| kept.holders == 1);
         match verdict.listed {
             Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => {
-                "kept".to_owned()
+                "held".to_owned()
             }
             Some(Ok(listed)) => table::one_word(&Ok(listed.bytes)),
             Some(Err(_)) => "-".to_owned(),

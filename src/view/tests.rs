@@ -480,10 +480,10 @@ fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
         "{alone}"
     );
     assert!(
-        alone.contains("but it still computes; still keeps 9.0 GiB"),
+        alone.contains("but it still computes; still holds 9.0 GiB"),
         "{alone}"
     );
-    assert!(alone.contains("keeps 9.0 GiB"), "{alone}");
+    assert!(alone.contains("holds 9.0 GiB"), "{alone}");
     let two = short_list(2);
     for pid in ["    201 alice", "    202 alice"] {
         assert!(

@@ -88,13 +88,13 @@ fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
     for words in [
         "1 orphan holds 11.0 GiB",
         &format!("orphan     0  {worker}"),
-        &format!("its process group leader {trainer} is gone; still keeps 11.0 GiB"),
+        &format!("its process group leader {trainer} is gone; still holds 11.0 GiB"),
     ] {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }
     let lines = text
         .lines()
-        .filter(|line| line.contains("11.0") && !line.contains("keeps 11.0 GiB"))
+        .filter(|line| line.contains("11.0") && !line.contains("still holds 11.0 GiB"))
         .count();
     assert_eq!(
         lines, 2,
@@ -168,7 +168,7 @@ fn the_row_of_unaccounted_memory_without_a_known_holder_leads_to_the_orphans() {
     host.change(|world| world.gpus[0].memory.unaccounted = 5 * GIB);
     for key in [ENTER, F9] {
         let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
-        terminal.wait_for("unaccounted open in nobody");
+        terminal.wait_for("unaccounted open in no process");
         terminal.keys(key);
         terminal.wait_for("so the holder of this memory is not known for certain");
         terminal.keys("n");

@@ -303,7 +303,7 @@ fn reason_or_command(line: &ProcessLine<'_>) -> String {
 
 fn memory(line: &ProcessLine<'_>) -> String {
     match line.process_total.filter(|_| !line.is_kept) {
-        None if line.is_kept => "kept".to_owned(),
+        None if line.is_kept => "held".to_owned(),
         None => kept(line.model.verdict(line.process.id)),
         Some(total) => match total.memory {
             Ok(total) => format!(

@@ -419,7 +419,7 @@ fn board(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
             if is_split {
                 "split into instances"
             } else {
-                "not split"
+                "off"
             }
         }),
     );

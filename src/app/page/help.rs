@@ -11,7 +11,10 @@ use crate::app::lists::process_columns::ProcessColumn;
 
 /// The words of the column VERDICT.
 const VERDICTS: &[(&str, &str)] = &[
-    ("ok", "no problem found"),
+    (
+        "ok",
+        "no problem found, or it works for another process of its job",
+    ),
     ("…", "not watched long enough to say"),
     ("LEAK", "its memory grows without an end in sight"),
     ("growing?", "its memory grows; too early to call it a leak"),
@@ -21,7 +24,7 @@ const VERDICTS: &[(&str, &str)] = &[
     ),
     ("orphan?", "some signs of an orphan, not all"),
     (
-        "ghost",
+        "ended",
         "the driver lists memory for a process that has ended",
     ),
     ("zombie", "has ended, and its parent has not noticed yet"),
@@ -34,7 +37,6 @@ const VERDICTS: &[(&str, &str)] = &[
     ("frozen", "frozen with its control group"),
     ("stopped", "stopped by a signal or a debugger"),
     ("idle", "holds memory and has computed nothing for long"),
-    ("worker", "works for another process of its job"),
     ("launcher", "starts or serves the processes of a job"),
     (
         "foreign",
@@ -54,7 +56,7 @@ const COLOURS: &[(&str, &str)] = &[
         "bright blue",
         "memory in tensors, or of processes whose PyTorch figures are not known",
     ),
-    ("dull blue", "unallocated memory that PyTorch keeps"),
+    ("dull blue", "unallocated memory that PyTorch holds"),
     ("purple", "other memory, and unaccounted memory"),
     ("teal", "use of the GPU (SM)"),
     (
@@ -77,10 +79,10 @@ const WORDS: &[(&str, &str)] = &[
         "unaccounted",
         "GPU memory in use that the driver lists for no living process",
     ),
-    ("kept", "the memory is shown at the process that keeps it"),
+    ("held", "the memory is shown at the process that holds it"),
     (
         "shared",
-        "several processes keep the memory, which is shown once, elsewhere",
+        "several processes hold the memory, which is shown once, elsewhere",
     ),
     (
         "tagged",

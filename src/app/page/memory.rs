@@ -253,17 +253,14 @@ fn words(part: MemoryPart) -> (&'static str, &'static str) {
             "free, but not releasable: a part of its segment is in use",
         ),
         MemoryPart::Cache => ("cache", "free: empty_cache() would give it back"),
-        MemoryPart::Undivided => (
-            "not split",
-            "of processes whose PyTorch figures are not known",
-        ),
+        MemoryPart::Undivided => ("in use", "of processes whose PyTorch figures are not known"),
         MemoryPart::Outside => (
             "other",
             "not PyTorch's: CUDA contexts, kernels, other libraries",
         ),
         MemoryPart::Unaccounted => ("unaccounted", "in use, by no listed process"),
-        MemoryPart::Driver => ("driver", "kept by the driver"),
-        MemoryPart::Free => ("free", "nobody's"),
+        MemoryPart::Driver => ("driver", "held by the driver"),
+        MemoryPart::Free => ("free", "not in use"),
     }
 }
 

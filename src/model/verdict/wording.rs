@@ -21,7 +21,8 @@ impl Verdict {
             VerdictKind::MaybeOrphan(_) => "orphan?",
             VerdictKind::StuckInDriver { .. } => "stuck",
             VerdictKind::Launcher => "launcher",
-            VerdictKind::Active { .. } => "ok",
+            VerdictKind::Active { .. } | VerdictKind::WorkerOf(_) => "ok",
+            VerdictKind::Ghost { .. } => "ended",
             VerdictKind::TooSoon => "…",
             VerdictKind::Unreadable => "ERR",
             _ => self.name(),
@@ -63,7 +64,7 @@ impl Verdict {
     fn group(&self) -> Option<(u8, &'static str)> {
         match self.kind {
             VerdictKind::Orphan(_) => Some((0, "orphan")),
-            VerdictKind::Ghost { .. } => Some((1, "ghost")),
+            VerdictKind::Ghost { .. } => Some((1, "ended process")),
             VerdictKind::StuckInDriver { .. } => Some((2, "stuck process")),
             VerdictKind::MaybeOrphan(_) => Some((3, "possible orphan")),
             VerdictKind::Dying { .. } => Some((4, "dying process")),
@@ -202,7 +203,7 @@ impl Verdict {
                 )
             }
             VerdictKind::WorkerOf(creator) => {
-                format!("worker of {}, {}", creator.id.pid, creator.command())
+                format!("works for {}, {}", creator.id.pid, creator.command())
             }
             VerdictKind::Launcher => "starts or serves the processes of a job".to_owned(),
             VerdictKind::Active { trainer: true } => format!("training; {}", holds()),
@@ -228,10 +229,10 @@ impl Verdict {
             |process| format!("{} has ended", process.command()),
         );
         let keepers = match keepers {
-            [] => "no visible process keeps it".to_owned(),
-            [one] => format!("{} keeps it", one.pid),
+            [] => "no visible process holds it".to_owned(),
+            [one] => format!("{} holds it", one.pid),
             [first, rest @ ..] => {
-                format!("{} and {} keep it", first.pid, many(rest.len(), "other"))
+                format!("{} and {} hold it", first.pid, many(rest.len(), "other"))
             }
         };
         format!(
@@ -320,14 +321,14 @@ impl Verdict {
     fn innocent_noun(&self) -> &'static str {
         match self.kind {
             VerdictKind::Foreign { .. } => "foreign process",
-            VerdictKind::WorkerOf(_) => "worker",
             VerdictKind::Launcher => "launcher",
             VerdictKind::TooSoon => UNDECIDED,
             _ => "healthy process",
         }
     }
 
-    /// `holds 11.0 GiB`, `keeps 11.0 GiB with 3 others`.
+    /// `holds 11.0 GiB`, `holds 11.0 GiB with 3 others`, `holds 1.0 GiB, and another 11.0 GiB with 3
+    /// others`.
     fn holds(&self) -> String {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
@@ -350,11 +351,12 @@ impl Verdict {
             } else {
                 format!(" with {}", many(others, "other"))
             };
-            format!("keeps {memory}{with}")
+            format!("{memory}{with}")
         });
         match (listed, kept) {
-            (Some(listed), Some(kept)) => format!("{listed} and {kept}"),
-            (Some(text), None) | (None, Some(text)) => text,
+            (Some(listed), Some(kept)) => format!("{listed}, and another {kept}"),
+            (None, Some(kept)) => format!("holds {kept}"),
+            (Some(listed), None) => listed,
             (None, None) if self.is_on_gpu() => "has a GPU open".to_owned(),
             (None, None) => match self.rss {
                 Ok(rss) => format!("holds {rss} of host memory"),

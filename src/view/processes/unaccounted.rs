@@ -95,7 +95,7 @@ fn holders(
     };
     let mut parts: Vec<String> = holders.iter().take(6).map(comm).collect();
     if parts.is_empty() {
-        parts.push("nobody that gputop may look at".to_owned());
+        parts.push("no process that gputop may look at".to_owned());
     }
     // An orphan among them is the likely holder.
     if let Some(verdict) = holders.iter().find_map(suspicion) {

@@ -187,7 +187,7 @@ fn the_page_says_which_parts_of_memory_are_unknown() {
     check(
         &gpu,
         &unplaced,
-        &["not split 40.0 GiB 42,949,672,960 of processes of which it cannot be told"],
+        &["in use 40.0 GiB 42,949,672,960 of processes of which it cannot be told"],
     );
     check(
         &gpu,
