@@ -18,7 +18,7 @@ use super::{
 };
 use crate::base::units::Moment;
 use crate::protocol::agent_options::SimulatedMachine;
-use crate::protocol::snapshot::{Driver, ProbeReading, Snapshot};
+use crate::protocol::snapshot::{Driver, ProbeReading, Process, Snapshot};
 
 /// How long the scene has lasted when the machine starts, in milliseconds: long enough for a
 /// verdict on its leak.
@@ -141,14 +141,14 @@ impl Simulation {
         for process in &mut snapshot.processes {
             let has_pid = |(pid, _): &&(u32, DemoRole)| *pid == process.id.pid;
             let Some((_, role)) = self.actors.iter().find(has_pid) else {
-                // A process that is listed as ended keeps its user.
+                // A process that is listed as ended keeps its user and its past.
                 let ended = self.ended.iter().find(has_pid);
                 if let Some((_, role)) = ended.filter(|_| process.facts.is_of_demo()) {
-                    process.facts_mut().user = Ok(role.user().into());
+                    add_made_up_facts(process, *role);
                 }
                 continue;
             };
-            process.facts_mut().user = Ok(role.user().into());
+            add_made_up_facts(process, *role);
             let reserved = scene::reserved(*role, self.seconds);
             let gpu = scene::gpu_of(*role);
             let report = report::report(*role, self.at, self.seconds);
@@ -201,6 +201,12 @@ impl Simulation {
         then.add_facts(&mut earlier);
         Some(earlier)
     }
+}
+
+fn add_made_up_facts(process: &mut Process, role: DemoRole) {
+    let facts = process.facts_mut();
+    facts.user = Ok(role.user().into());
+    facts.simulated_past_ms = u64::try_from(role.past().as_millis()).ok();
 }
 
 fn in_seconds(milliseconds: u64) -> f64 {

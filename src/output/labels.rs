@@ -175,11 +175,14 @@ pub(crate) fn period(span: Duration) -> String {
     }
 }
 
+/// Returns the time since a process started. For a process of the simulated machine, that is the
+/// time for which it pretends to run.
 pub(crate) fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
     let ticks = process.id.start_ticks.ok_or(Missing::Unsupported)?;
     let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
-    Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
+    let past = process.facts.simulated_past_ms.unwrap_or(0);
+    Ok(Duration::from_millis(snapshot.at.0.saturating_add(past)).saturating_sub(started))
 }
 
 /// A GPU's short name: its index, or `index:instance` for a MIG instance.

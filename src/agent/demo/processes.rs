@@ -105,6 +105,21 @@ impl DemoRole {
         }
     }
 
+    /// How long before its start the process pretends to have begun. Its history is at least as
+    /// long as that of the scene.
+    pub(super) fn past(self) -> Duration {
+        const MINUTE: Duration = Duration::from_mins(1);
+        match self {
+            // Its memory has grown since its first step, when the scene began.
+            Self::Growing => 15 * MINUTE + Duration::from_secs(40),
+            Self::Launcher | Self::Rank(_) | Self::DataWorker(_) => 12 * 60 * MINUTE,
+            Self::Server => 2 * 24 * 60 * MINUTE,
+            Self::Notebook => 27 * 60 * MINUTE,
+            Self::Trainer | Self::Orphan => 5 * 60 * MINUTE,
+            Self::Forker | Self::Hidden => 3 * 60 * MINUTE,
+        }
+    }
+
     fn arguments(self) -> &'static str {
         match self {
             Self::Growing => "train.py --model gpt2-xl --epochs 300",

@@ -36,16 +36,12 @@ pub(super) fn gpu_of(role: DemoRole) -> Option<u32> {
 /// `None` for a role that uses no memory of a GPU.
 pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> Option<NvmlProcess> {
     let (mib, sm) = match role {
-        DemoRole::Growing => (
-            grown_mib(seconds),
-            90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0),
-        ),
-        // The ranks wait for each other, so their curves rise and fall together.
+        DemoRole::Growing => (grown_mib(seconds), sm_of_trainer(seconds)),
         DemoRole::Rank(rank) => (
-            62_464.0 - 124.0 * f64::from(rank),
-            86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0),
+            59_904.0 - 124.0 * f64::from(rank),
+            sm_of_rank(rank, seconds),
         ),
-        DemoRole::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
+        DemoRole::Server => (21_504.0, sm_of_server(seconds)),
         DemoRole::Notebook => (6144.0, 0.0),
         DemoRole::Orphan => (11_264.0, 0.0),
         DemoRole::Hidden => (9318.0, 0.0),
@@ -263,13 +259,57 @@ fn wave(seconds: f64, period: f64) -> f64 {
     0.5 - 0.5 * libm::cos(seconds / period * TAU)
 }
 
-/// Returns 1 in the last 7 % of each period, as when a job evaluates or saves; 0 otherwise.
-fn pause(seconds: f64, period: f64) -> f64 {
-    if (seconds / period).fract() > 0.93 {
-        1.0
-    } else {
-        0.0
+/// Trains at 88 to 95 %, and evaluates for 14 s after each 150 s.
+fn sm_of_trainer(seconds: f64) -> f64 {
+    if is_in(seconds, 150.0, 75.0..89.0) {
+        return 41.0 + 9.0 * noise(seconds, 2.0, 1);
     }
+    88.0 + 3.0 * wave(seconds, 13.0) + 4.0 * noise(seconds, 3.0, 2)
+}
+
+/// Trains at 88 to 95 %, evaluates for 18 s every four minutes, and writes a checkpoint after that.
+/// The ranks wait for each other, so their curves rise and fall together.
+fn sm_of_rank(rank: u32, seconds: f64) -> f64 {
+    let own = 1.5 * noise(seconds, 2.0, 10 + rank);
+    if is_in(seconds, 240.0, 100.0..118.0) {
+        return 62.0 + 6.0 * wave(seconds, 5.0) + own;
+    }
+    if is_in(seconds, 240.0, 118.0..124.0) {
+        return 14.0 + own;
+    }
+    88.0 + 2.5 * wave(seconds, 17.0) + 3.0 * noise(seconds, 4.0, 3) + own
+}
+
+/// Answers single requests, and a burst of them now and then: as high and as long as chance has it.
+fn sm_of_server(seconds: f64) -> f64 {
+    /// Some four bursts in ten spans.
+    const CALM: f64 = 0.6;
+    let single = 7.0 * noise(seconds, 2.0, 4);
+    let load = noise(seconds, 11.0, 5) - CALM;
+    if load <= 0.0 {
+        return single;
+    }
+    single + 18.0 + 140.0 * load + 6.0 * noise(seconds, 1.0, 6)
+}
+
+/// Whether a time is in this span of each period, all in seconds.
+fn is_in(seconds: f64, period: f64, span: std::ops::Range<f64>) -> bool {
+    span.contains(&(seconds % period))
+}
+
+/// Returns a value from 0 to 1 that looks like chance and is the same in every run: it goes from
+/// one value to another in `span` seconds. Each `series` has values of its own.
+fn noise(seconds: f64, span: f64, series: u32) -> f64 {
+    let (number, share) = ((seconds / span).floor(), (seconds / span).fract());
+    let value = |number: f64| {
+        let mut bits = rounded(number)
+            .wrapping_mul(0x9E37_79B1)
+            .wrapping_add(series.wrapping_mul(0x85EB_CA77));
+        bits = (bits ^ (bits >> 15)).wrapping_mul(0x2C1B_3C6D);
+        bits = (bits ^ (bits >> 12)).wrapping_mul(0x297A_2D39);
+        f64::from(bits ^ (bits >> 15)) / f64::from(u32::MAX)
+    };
+    value(number) * (1.0 - share) + value(number + 1.0) * share
 }
 
 #[expect(
@@ -349,6 +389,38 @@ mod tests {
             readings_at(1, 0).load.memory_used,
             readings_at(1, 3600).load.memory_used
         );
+    }
+
+    #[test]
+    fn training_is_steady_with_dips_and_the_server_has_bursts() {
+        let sm = |role, from: u32| -> Vec<f32> {
+            let seconds = (from..from + 900).map(f64::from);
+            seconds
+                .map(|seconds| {
+                    let process = process(role, 7, Moment(0), seconds).expect("it uses a GPU");
+                    process.sm.expect("it is there").value()
+                })
+                .collect()
+        };
+        let share = |values: &[f32], range: std::ops::RangeInclusive<f32>| {
+            values.iter().filter(|sm| range.contains(sm)).count() * 100 / values.len()
+        };
+        for from in [0, 900, 40_000] {
+            for role in [DemoRole::Growing, DemoRole::Rank(2)] {
+                let sm = sm(role, from);
+                assert!(
+                    (85..95).contains(&share(&sm, 88.0..=95.0)),
+                    "{role:?}: {sm:?}"
+                );
+                assert_eq!(share(&sm, 70.0..=87.9), 0, "{role:?}: {sm:?}");
+            }
+            let sm = sm(DemoRole::Server, from);
+            assert!(share(&sm, 0.0..=7.0) >= 40, "{sm:?}");
+            assert!((10..50).contains(&share(&sm, 20.0..=100.0)), "{sm:?}");
+        }
+        // The first minute on the screen has no dip.
+        let first = &sm(DemoRole::Rank(0), 900)[..60];
+        assert_eq!(share(first, 88.0..=95.0), 100, "{first:?}");
     }
 
     #[test]

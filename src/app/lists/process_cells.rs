@@ -151,11 +151,10 @@ fn sort_key<'a>(column: ProcessColumn, line: &ProcessLine<'a>) -> Option<SortKey
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
         ProcessColumn::Rss => process.load.rss.ok().map(amount),
-        // A process that started later has run for a shorter time.
-        ProcessColumn::Elapsed => process
-            .id
-            .start_ticks
-            .map(|ticks| SortKey::Number(-ticks.cast_signed())),
+        ProcessColumn::Elapsed => {
+            let elapsed = elapsed(snapshot, process).ok()?.as_millis();
+            Some(SortKey::Number(i64::try_from(elapsed).unwrap_or(i64::MAX)))
+        }
         ProcessColumn::State => process.load.state.ok().map(SortKey::State),
         ProcessColumn::Threads
         | ProcessColumn::History

@@ -367,6 +367,9 @@ reading_groups! {
         optional:
         /// Why the arguments and the environment take long; absent while they do not.
         argv_delay: ArgvDelay = "argv_delay",
+        /// How long before its start a process of the simulated machine pretends to have begun, in
+        /// milliseconds; absent for all other processes.
+        simulated_past_ms: u64 = "simulated_past_ms",
         readings:
         /// The real user ID.
         uid: u32 = "uid",
