@@ -109,7 +109,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
             Ok(hidden_commands::file_action::act(*action, path, *from))
         }
-        Some(Subcommand::Replay(replay)) => show(&cli.with_replay(replay)),
+        Some(Subcommand::Replay(replay)) => show(&cli.with_replay(&replay.with_file()?)),
         None => match cli.query() {
             Some(query) => commands::query::run(&query),
             None => show(cli),

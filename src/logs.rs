@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod ooms;
+pub(crate) mod recent_recordings;
 pub(crate) mod recorded_run;
 pub(crate) mod recording_output;
 pub(crate) mod report;

@@ -151,7 +151,7 @@ impl Cli {
     pub(crate) fn sources(&self, interval: Option<Duration>) -> Vec<Source> {
         if let Some(Subcommand::Replay(replay)) = &self.task {
             return vec![Source::Recording(Recording {
-                path: replay.file.clone(),
+                path: replay.file.clone().unwrap_or_default(),
                 speed: replay.speed,
             })];
         }

@@ -6,6 +6,7 @@
 mod viewer_lines;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Elapsed};
 use crate::files::folders::recording_file;
 use crate::files::recorder_note::OwnNote;
 use crate::flags::{AgentArgs, HostArgs, values};
@@ -138,8 +139,27 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         for note in recorder.output.writer.close(Instant::now()) {
             print_error(&note.into());
         }
+        if let Ok(sentence) = summary(&path) {
+            print_error(&Text::new(sentence));
+        }
         Ok(Exit::Success.into())
     })
+}
+
+/// Says how large and how long the recording is, and how to see it: `12.3 MiB, 8h00m: gputop replay
+/// FILE`.
+fn summary(path: &Path) -> io::Result<String> {
+    let mut reader = RecordingReader::open(path)?;
+    let Some((first, last)) = reader.span()? else {
+        return Ok(format!("{} has no line", path.display()));
+    };
+    let span = Elapsed(Duration::from_millis(last.saturating_sub(first)));
+    let path = path.display().to_string();
+    Ok(format!(
+        "{}, {span}: gputop replay {}",
+        reader.size(),
+        shell_words::quote(&path)
+    ))
 }
 
 /// The signals that end a recording.

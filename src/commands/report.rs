@@ -13,6 +13,7 @@ use super::live::read_hosts;
 use crate::base::text::Text;
 use crate::files::folders::state_folder;
 use crate::flags::{ReadArgs, ReadOptions};
+use crate::logs::recent_recordings;
 use crate::logs::recorded_run::{RecordedRun, RunRange, fold, fold_with};
 use crate::logs::report::{self, PageArgs};
 use crate::protocol::snapshot::Snapshot;
@@ -24,9 +25,9 @@ const MOST_PASSES: u32 = 5;
 pub(crate) struct ReportArgs {
     /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard
     /// input. The PID of a process of this host: the newest recording that `gputop record` or the
-    /// screen keeps of it, and a look at it now
+    /// screen keeps of it, and a look at it now [default: the newest recording of this host]
     #[arg(value_name = "FILE|PID")]
-    subject: String,
+    subject: Option<String>,
 
     #[command(flatten)]
     page: PageArgs,
@@ -47,6 +48,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         read,
     } = args;
     report::check(page)?;
+    let Some(subject) = subject else {
+        let recording = RunRange::whole_recording(&recent_recordings::newest()?);
+        return report::write(fold(&recording)?, page);
+    };
     match subject.parse() {
         Ok(pid) if !Path::new(subject).exists() => {
             let run = read_process(pid, &read.this_host(None))?;

@@ -14,6 +14,7 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::flags::OutputArgs;
+use crate::logs::recent_recordings;
 use crate::logs::recorded_run::{RecordedRun, RunRange, fold};
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit};
@@ -22,13 +23,13 @@ use crate::output::{self, Exit};
 pub(crate) struct DiffArgs {
     /// The recording before the change. `FILE@FROM..TO` is a part of it: from and to a local time
     /// (`10:15`), a time after its beginning (`+5m`), or a mark that the program set with
-    /// `gputop_probe.mark`
-    #[arg(value_name = "A")]
-    a: String,
+    /// `gputop_probe.mark` [default: the two newest recordings of this host]
+    #[arg(value_name = "A", requires = "b")]
+    a: Option<String>,
 
     /// The recording after the change, or a part of it
     #[arg(value_name = "B")]
-    b: String,
+    b: Option<String>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -36,7 +37,11 @@ pub(crate) struct DiffArgs {
 
 /// Prints the comparison. Fails if a recording cannot be read, or both have nothing in common.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (a_name, b_name) = (&args.a, &args.b);
+    let [a_name, b_name] = match (&args.a, &args.b) {
+        (Some(a), Some(b)) => [a.clone(), b.clone()],
+        _ => recent_recordings::two_newest()?.map(|path| path.display().to_string()),
+    };
+    let (a_name, b_name) = (&a_name, &b_name);
     let (a, b) = (
         fold(&RunRange::parse(a_name))?,
         fold(&RunRange::parse(b_name))?,

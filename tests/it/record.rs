@@ -104,12 +104,17 @@ fn every_signal_that_ends_programs_closes_the_recording() {
         let file = host.path(&format!("recordings/{}.jsonl.zst", signal.as_raw()));
         let recorder = RunningRecorder::start(&host, &file, &["-o", &file.display().to_string()]);
         let (code, messages) = recorder.end(signal);
-        assert_eq!(
-            (code, messages),
-            (
-                0,
-                format!("gputop: recording to {}; Ctrl-C ends it\n", file.display())
-            )
+        let begin = format!(
+            "gputop: recording to {}; Ctrl-C ends it\ngputop: ",
+            file.display()
+        );
+        let end = format!(": gputop replay {}\n", file.display());
+        assert!(
+            code == 0
+                && messages.starts_with(&begin)
+                && messages.ends_with(&end)
+                && messages.lines().count() == 2,
+            "{messages}"
         );
         let table = replayed(&file);
         assert!(table.contains(&pid) && table.contains("3.0G"), "{table}");
@@ -143,11 +148,64 @@ fn without_a_file_the_recording_is_in_the_state_directory() {
         .to_string_lossy()
         .into_owned();
     let file = host.path(&format!("gputop/recordings/{name}.jsonl.zst"));
-    assert_eq!(
-        RunningRecorder::start(&host, &file, &[]).end(Signal::INT).0,
-        0
+    let (code, messages) = RunningRecorder::start(&host, &file, &[]).end(Signal::INT);
+    assert_eq!(code, 0);
+    let last = messages.lines().last().expect("there is a line");
+    assert!(
+        last.starts_with("gputop: ")
+            && last.contains(" KiB, ")
+            && last.ends_with(&format!(": gputop replay {}", file.display())),
+        "{messages}"
     );
     assert!(replayed(&file).contains("H100"));
+}
+
+#[test]
+fn replay_report_and_diff_take_the_newest_recordings_of_this_host() {
+    let host = Host::new(["H100"]);
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    for args in [&["replay", "--once"][..], &["report", "--md"], &["diff"]] {
+        let output = host.run(args.iter().copied());
+        assert!(
+            output.code == 1
+                && output
+                    .stderr
+                    .starts_with("gputop: no recording of this host is in "),
+            "{args:?}: {}",
+            output.stderr
+        );
+    }
+    let file = host.path(&format!("gputop/recordings/{name}.jsonl.zst"));
+    RunningRecorder::start(&host, &file, &[]).end(Signal::INT);
+    let taken = format!("gputop: taking {}\n", file.display());
+    for args in [&["replay", "--once"][..], &["report", "--md"]] {
+        let output = host.run(args.iter().copied());
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (0, taken.as_str()),
+            "{args:?}"
+        );
+        assert!(output.text().contains("H100"), "{args:?}");
+    }
+    let output = host.run(["diff"]);
+    assert!(
+        output.code == 1
+            && output
+                .stderr
+                .contains("only one recording of this host is in "),
+        "{}",
+        output.stderr
+    );
+    let plain = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    let second = file.with_file_name(format!("{plain}-2026-11-23T034112.jsonl.zst"));
+    fs::copy(&file, &second).expect("/tmp has room");
+    let output = host.run(["diff"]);
+    let both = format!("{taken}gputop: taking {}\n", second.display());
+    assert_eq!((output.code, output.stderr.as_str()), (0, both.as_str()));
+    assert!(output.text().starts_with(&format!("A: {}", file.display())));
 }
 
 #[test]
@@ -268,7 +326,7 @@ fn a_full_disk_pauses_the_recording_until_there_is_room() {
             .contains("recording continues; it was paused for ")
     });
     let (code, messages) = recorder.end(Signal::INT);
-    assert_eq!((code, messages.lines().count()), (0, 3), "{messages}");
+    assert_eq!((code, messages.lines().count()), (0, 4), "{messages}");
     assert!(replayed(&file).contains("3.0G"));
 }
 
