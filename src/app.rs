@@ -32,6 +32,7 @@ pub(crate) use self::fleet::troubles::silence_words;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::input::badges::Badge;
+use self::input::demo_hints::DemoHints;
 use self::input::end_dialog::{self, EndDialog, PlannedEnd};
 use self::input::gpu_number::TypedNumber;
 pub(crate) use self::input::mode::Mode;
@@ -81,6 +82,8 @@ pub struct AppOptions {
     pub warn_before: Duration,
     /// The users whose memory growth raises alerts.
     pub alert_scope: AlertScope,
+    /// Whether the last line has the hints of `--demo`.
+    pub has_demo_hints: bool,
 }
 
 impl Default for AppOptions {
@@ -92,6 +95,7 @@ impl Default for AppOptions {
             interval: Duration::from_secs(1),
             warn_before: Duration::from_hours(1),
             alert_scope: AlertScope::default(),
+            has_demo_hints: false,
         }
     }
 }
@@ -137,6 +141,7 @@ pub struct App {
     pub(crate) graph: GraphView,
     pub(crate) marks: Marks,
     pub(crate) modes: ModeStack,
+    demo_hints: DemoHints,
     /// The badges, the latest last.
     badges: Vec<Badge>,
     click: LatestClick,
@@ -176,6 +181,7 @@ impl App {
             graph: GraphView::default(),
             marks: Marks::default(),
             modes: ModeStack::default(),
+            demo_hints: DemoHints::default(),
             badges: Vec::new(),
             click: LatestClick::default(),
             typed_number: TypedNumber::default(),
@@ -538,6 +544,7 @@ impl App {
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         self.refresh_badges();
+        self.update_demo_hints();
         self.layout = self.divided();
         let Some(layout) = self.layout else { return };
         self.processes.fit(layout.processes.height);

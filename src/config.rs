@@ -84,6 +84,8 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
                 .warn_before
                 .unwrap_or(AppOptions::default().warn_before),
             alert_scope: cli.screen.alert_scope(config.settings.mine == Some(true)),
+            // A picture shows the screen as it is without them.
+            has_demo_hints: cli.agent.demo && !cli.is_recording() && !cli.is_picture(),
         },
         sources: with_past(
             cli.sources(config.settings.interval.map(|Interval(interval)| interval)),

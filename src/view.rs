@@ -21,6 +21,7 @@ mod svg;
 mod theme;
 mod timeline;
 mod waiting_hosts;
+mod welcome;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -48,6 +49,8 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
                 graph::draw_panels(buffer, theme, app);
             } else if app.modes.graph().is_some() {
                 graph::draw(buffer, theme, app, layout.body);
+            } else if let Some(missing) = app.missing_gpus() {
+                welcome::draw(buffer, theme, &missing, layout.body);
             } else {
                 lists(buffer, theme, app, &layout);
             }

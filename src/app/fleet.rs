@@ -4,4 +4,5 @@ pub(crate) mod alert_scope;
 pub(crate) mod alerts;
 pub(crate) mod host_trouble;
 pub(crate) mod news;
+pub(crate) mod no_gpu;
 pub(crate) mod troubles;

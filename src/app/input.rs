@@ -3,6 +3,7 @@
 pub(crate) mod ask_probe;
 pub(crate) mod badges;
 pub(crate) mod cursor;
+pub(crate) mod demo_hints;
 pub(crate) mod end_dialog;
 pub(crate) mod footer;
 pub(crate) mod gpu_number;

@@ -37,6 +37,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             FooterPart::Key(key, _, word) => {
                 pen.put(key, theme.accent()).skip(1).put(word, theme.dim())
             }
+            FooterPart::Hint {
+                number, key, words, ..
+            } => pen
+                .put(number.to_string(), theme.dim())
+                .skip(1)
+                .put(key, theme.accent())
+                .put(format!(": {words}"), theme.text()),
             FooterPart::Notice(words) => pen.rest(words, theme.notable()),
         };
     }

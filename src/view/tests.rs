@@ -22,6 +22,7 @@ use crate::protocol::snapshot::{
 mod end_dialog;
 mod lines;
 mod memory;
+mod no_gpu;
 mod screens;
 mod tiles;
 mod troubles;

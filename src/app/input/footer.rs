@@ -49,6 +49,14 @@ const REPLAY: &[(Intent, &str)] = &[
     (Intent::OtherList, "GPUs"),
 ];
 
+/// The keys where no host has a GPU.
+const WITHOUT_GPU: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::News, "news"),
+    (Intent::SettingsPanel, "settings"),
+    (Intent::Quit, "quit"),
+];
+
 const GPUS: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::Open, "its processes"),
@@ -150,6 +158,13 @@ pub(crate) enum FooterPart {
     Badge(String),
     /// A key, its intent and a word for that.
     Key(&'static str, Intent, &'static str),
+    /// A hint of `--demo`: its number, and a key with its intent and words for that.
+    Hint {
+        number: usize,
+        key: &'static str,
+        intent: Intent,
+        words: &'static str,
+    },
     /// A notice, in place of the keys.
     Notice(String),
 }
@@ -160,6 +175,9 @@ impl FooterPart {
             Self::Badge(words) | Self::Notice(words) => words.width(),
             Self::Key(key, _, "") => key.len(),
             Self::Key(key, _, word) => key.len() + 1 + word.len(),
+            Self::Hint {
+                number, key, words, ..
+            } => number.to_string().len() + 1 + key.len() + 2 + words.len(),
         }
     }
 }
@@ -172,24 +190,32 @@ impl App {
     pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
         let badges = self.badge_words();
         let is_over_lists = matches!(self.modes.current(), Mode::List);
-        let leave = (is_over_lists && !badges.is_empty()).then_some((Intent::Leave, "leaves"));
-        let hints = leave.into_iter().chain(self.hints().iter().copied());
+        let leave = (is_over_lists && !badges.is_empty())
+            .then(|| self.key(Intent::Leave, "leaves"))
+            .flatten();
         let notice = self
             .notice
             .text()
             .filter(|_| !self.is_typing())
             .map(|words| FooterPart::Notice(words.to_owned()));
-        let keys = hints
-            .filter(|_| notice.is_none())
-            .filter_map(|(intent, word)| self.key(intent, word));
         let (count, width) = (badges.len(), usize::from(self.size.0));
-        let parts = badges.into_iter().map(FooterPart::Badge).chain(keys);
-        let parts: Vec<FooterPart> = parts.chain(notice.clone()).collect();
+        let mut parts: Vec<FooterPart> = badges.into_iter().map(FooterPart::Badge).collect();
+        if let Some(notice) = notice {
+            parts.push(notice);
+        } else {
+            parts.extend(leave);
+            if is_over_lists {
+                let before: usize = parts.iter().map(|part| part.width() + 2).sum();
+                parts.extend(self.fitting_hints(x + before));
+            }
+            let keys = self.hints().iter();
+            parts.extend(keys.filter_map(|(intent, word)| self.key(*intent, word)));
+        }
         // The keys that leave, then the badges, the latest first, then the other keys.
         let rank = |place: &usize| match parts[*place] {
             FooterPart::Key(_, Intent::Leave | Intent::Quit, _) | FooterPart::Notice(_) => 0,
             FooterPart::Badge(_) => count - *place,
-            FooterPart::Key(..) => count + *place,
+            FooterPart::Key(..) | FooterPart::Hint { .. } => count + *place,
         };
         let mut fitting: Vec<usize> = (0..parts.len()).collect();
         fitting.sort_by_key(rank);
@@ -214,6 +240,29 @@ impl App {
             x += width;
         }
         placed
+    }
+
+    /// The hints of `--demo` that are left, in their order, as many as have room from a column on
+    /// beside the keys that help and quit.
+    fn fitting_hints(&self, mut end: usize) -> Vec<FooterPart> {
+        const HELP_AND_QUIT: usize = "? help  q quit".len();
+        let hints = self.demo_hints_left().filter_map(|hint| {
+            let FooterPart::Key(key, intent, words) = self.key(hint.intent, hint.words)? else {
+                return None;
+            };
+            Some(FooterPart::Hint {
+                number: hint.number,
+                key,
+                intent,
+                words,
+            })
+        });
+        hints
+            .take_while(|hint| {
+                end += hint.width() + 2;
+                end + HELP_AND_QUIT <= usize::from(self.size.0)
+            })
+            .collect()
     }
 
     /// The key of an intent in this place, with a word for it; `None` if there is none.
@@ -252,6 +301,7 @@ impl App {
                 (Intent::Quit, "quit"),
             ],
             Mode::List | Mode::Graph(_) if self.replay.is_some() => REPLAY,
+            Mode::List if self.missing_gpus().is_some() => WITHOUT_GPU,
             Mode::List if self.focus == List::Gpus => GPUS,
             Mode::List => PROCESSES,
             Mode::Page(page) if page.is_typing() => {

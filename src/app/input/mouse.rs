@@ -227,7 +227,7 @@ impl App {
             .1;
         match under {
             FooterPart::Key(_, Intent::Confirm, _) => None,
-            FooterPart::Key(_, intent, _) => self.perform(intent),
+            FooterPart::Key(_, intent, _) | FooterPart::Hint { intent, .. } => self.perform(intent),
             FooterPart::Badge(_) => None,
             FooterPart::Notice(_) => {
                 self.notice.clear();

@@ -413,26 +413,6 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
 }
 
 #[test]
-fn without_a_gpu_there_is_no_list_of_processes() {
-    let mut host = host(0);
-    host.processes.clear();
-    let text = screen(
-        Theme::new(false, ColourDepth::Sixteen),
-        &app_with(&host, 120, Settings::default()),
-        120,
-        24,
-    );
-    assert!(
-        text.contains("finds no GPU on this host") && !text.contains("COMMAND"),
-        "{text}"
-    );
-    assert!(
-        text.contains("`gputop doctor`") && text.contains("`gputop --demo`"),
-        "{text}"
-    );
-}
-
-#[test]
 fn the_age_of_figures_is_shown_whichever_columns_are_shown() {
     let settings = Settings {
         gpu_columns: "index,name,memory,sm".parse().ok(),
