@@ -50,8 +50,8 @@ const LONGEST_HOSTS: usize = 26;
 const NARROWEST_BAR: usize = 3;
 /// The width that a long GPU name leaves to each bar.
 const FAIR_BAR: usize = 6;
-/// The width of the health where there is room for the whole phrase.
-const HEALTH_AT_LENGTH: usize = 36;
+/// The width of the health where there is room for the whole phrase, as a badge.
+const HEALTH_AT_LENGTH: usize = 38;
 
 impl GpuColumnWidths {
     fn new(app: &App, width: usize) -> Self {
