@@ -431,7 +431,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
     terminal.keys(ESC);
-    terminal.wait_for("HEALTH");
+    terminal.wait_for("WHO");
     assert!(
         !terminal.text().contains("by user"),
         "the demo does not begin with the settings of a real run"

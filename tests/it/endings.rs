@@ -153,7 +153,7 @@ fn control_z_returns_to_the_shell_and_fg_redraws_the_screen() {
     });
     assert_eq!(terminal.modes(), modes);
     // Head and footer did not change, and are drawn again all the same.
-    terminal.wait_for("HEALTH");
+    terminal.wait_for("WHO");
     terminal.wait_for("? help");
     terminal.keys("q");
     terminal.wait_for("exit code: 0");

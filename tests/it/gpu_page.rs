@@ -9,7 +9,7 @@ use crate::terminal::{ESC, TAB, Terminal};
 /// Starts gputop and opens the page of the first GPU.
 fn open_page(host: &Host, width: u16, height: u16) -> Terminal {
     let terminal = Terminal::start_at(host, width, height, ["--interval", "100ms"]);
-    terminal.wait_for("HEALTH");
+    terminal.wait_for("WHO");
     terminal.wait_for("80G");
     terminal.keys(&format!("{TAB}i"));
     terminal

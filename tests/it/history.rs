@@ -157,7 +157,7 @@ fn a_leak_is_known_after_a_restart_and_the_time_that_nobody_saw_is_named() {
     terminal.wait_for("News since you last looked (1h00m ago): 1 ended");
     // The page of all news.
     terminal.keys("E");
-    terminal.wait_for(&format!("LEAK {pid} sleep"));
+    terminal.wait_for(&format!(" LEAK  {pid} sleep"));
     terminal.wait_for("nothing was read for 1h00m: no gputop ran");
     terminal.quit();
 }

@@ -205,7 +205,7 @@ fn every_escape_sequence_on_the_terminal_is_gputops_own() {
     terminal.keys(ESC);
     terminal.wait_until_gone("End process");
     terminal.keys(ESC);
-    terminal.wait_for("HEALTH");
+    terminal.wait_for("WHO");
     // Open the page of every process and GPU, with environment, files and names.
     for _ in 0..ARGUMENTS.len() + 3 {
         terminal.keys(ENTER);
@@ -213,7 +213,7 @@ fn every_escape_sequence_on_the_terminal_is_gputops_own() {
         terminal.wait_until_gone("asking the agent");
         terminal.keys("G");
         terminal.keys(ESC);
-        terminal.wait_for("HEALTH");
+        terminal.wait_for("WHO");
         terminal.keys(DOWN);
     }
     terminal.keys(TAB);
@@ -221,7 +221,7 @@ fn every_escape_sequence_on_the_terminal_is_gputops_own() {
         terminal.keys("i");
         terminal.wait_for("bus id");
         terminal.keys(ESC);
-        terminal.wait_for("HEALTH");
+        terminal.wait_for("WHO");
         terminal.keys(DOWN);
     }
     terminal.quit();

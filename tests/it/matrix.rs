@@ -204,7 +204,7 @@ fn on_the_screen_every_fault_is_named_other_gpus_update_and_q_quits() {
                     is_named(&screen.contents())
                 });
                 terminal.keys(ESC);
-                terminal.wait_for("HEALTH");
+                terminal.wait_for("WHO");
                 terminal.keys(TAB);
             }
         }

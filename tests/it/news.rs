@@ -10,10 +10,19 @@ fn a_process_that_begins_and_ends_is_in_the_news_with_what_it_held() {
     let mut terminal = Terminal::start_at(&host, 120, 45, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
     terminal.wait_for_frames(5);
-    assert!(!terminal.text().contains("News"), "{}", terminal.text());
+    // The rows of the news are there before the first ones, so that nothing moves.
+    let row_of = |text: &str, words: &str| text.lines().position(|line| line.contains(words));
+    let before = terminal.text();
+    assert!(
+        row_of(&before, "─ News ─").is_some() && !before.contains('▲'),
+        "{before}"
+    );
     let pid = host.start_sleep(0, 3 * GIB);
-    terminal.wait_for("─ News ─");
     terminal.wait_for(&format!("▲ {pid} sleep (root) began on GPU 0"));
+    let after = terminal.text();
+    for words in ["─ News ─", " memory  now ", "COMMAND"] {
+        assert_eq!(row_of(&after, words), row_of(&before, words), "{after}");
+    }
     host.process(pid).handle.kill();
     host.process(pid).wait();
     terminal.wait_for(&format!(
@@ -74,7 +83,7 @@ fn a_click_on_a_line_of_the_news_opens_its_process() {
     terminal.wait_for("no process uses a GPU");
     terminal.wait_for_frames(5);
     let pid = host.start_sleep(0, 3 * GIB);
-    terminal.wait_for("─ News ─");
+    terminal.wait_for(&format!("▲ {pid} sleep"));
     crate::list::press_mouse(&terminal, 0, &format!("▲ {pid} sleep"));
     terminal.wait_for(&format!("Process {pid}"));
     terminal.quit();
@@ -93,8 +102,8 @@ fn alerts_about_what_is_watched_are_news() {
     host.process(pid).handle.kill();
     host.process(pid).wait();
     terminal.keys("E");
-    terminal.wait_for("ALERT GPU 0 is free");
-    terminal.wait_for(&format!("ALERT {pid} sleep "));
+    terminal.wait_for(" ALERT  GPU 0 is free");
+    terminal.wait_for(&format!(" ALERT  {pid} sleep "));
     assert_eq!(
         terminal.text().matches("exited, held 3.0 GiB").count(),
         1,

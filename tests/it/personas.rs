@@ -71,7 +71,7 @@ fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     terminal.wait_for("64%");
     let gpu = terminal.line_starting_with(" 0 GB10");
     assert!(
-        gpu.contains(" shared ") && gpu.contains("41W") && gpu.contains("ok"),
+        gpu.contains(" shared ") && gpu.contains("41W") && gpu.contains(" root sleep"),
         "{gpu}"
     );
     assert!(

@@ -211,7 +211,7 @@ fn the_keys_of_the_first_walk_work_as_described() {
     terminal.keys("P");
     terminal.wait_for("SM▼");
     terminal.keys("M");
-    terminal.wait_for("MEMORY▼");
+    terminal.wait_for("MEM▼");
     terminal.keys("g");
     terminal.wait_for("memory  now");
     terminal.keys("g");

@@ -119,7 +119,7 @@ pub(crate) fn lists(terminal: &Terminal) -> Vec<String> {
         .collect();
     let first = lines
         .iter()
-        .position(|line| line.contains("HEALTH"))
+        .position(|line| line.contains("WHO"))
         .expect("there is a list of GPUs");
     let is_timeline = |line: &String| line.ends_with("nothing here acts on the machine");
     lines[first..lines.len() - 1]
@@ -194,7 +194,7 @@ fn a_leak_is_reported_at_the_same_data_time_at_any_speed_after_a_pause_and_live(
     large.wait_until("the news of the leak", |screen| {
         ["1.1", "1.2"].iter().any(|rate| {
             screen.contents().contains(&format!(
-                "! LEAK {} sleep (root) +{rate} GiB/min, full at ",
+                "!  LEAK  {} sleep (root) +{rate} GiB/min, full ",
                 recorder.pid
             ))
         })

@@ -105,16 +105,16 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
         terminal.wait_until(expected, |screen| header(screen) == expected);
         terminal
     };
-    shows(&mut host.gputop([]), " #  TEMP HEALTH").quit();
+    shows(&mut host.gputop([]), "  #  TEMP WHO").quit();
     shows(
         host.gputop([])
             .env("GPUTOP_GPU_COLUMNS", "index,fan,health"),
-        " #  FAN HEALTH",
+        "  #  FAN WHO",
     )
     .quit();
     let mut terminal = shows(
         &mut host.gputop(["--gpu-columns", "fan,index,pstate"]),
-        " FAN  #   P",
+        "  FAN  #   P",
     );
     // A lost GPU says so, whichever columns are chosen.
     host.change(|world| world.gpus[1].falls_off_the_bus());
@@ -122,7 +122,7 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     terminal.keys(F2);
     terminal.wait_for("theme");
     let are_shown = |screen: &vt100::Screen, first: &str| {
-        screen.contents().contains(first) && screen.contents().contains(" of 36")
+        screen.contents().contains(first) && screen.contents().contains(" of 37")
     };
     terminal.wait_until("the first lines of the panel", |screen| {
         are_shown(screen, " 1-")
@@ -130,7 +130,7 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     terminal.keys("G");
     terminal.wait_for("[ ] GPU health");
     terminal.wait_until("the last lines of the panel", |screen| {
-        are_shown(screen, "-36")
+        are_shown(screen, "-37")
     });
     terminal.keys(" ");
     terminal.wait_for("[x] GPU health");
@@ -138,7 +138,7 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     terminal.wait_for("written to");
     terminal.keys(ESC);
     terminal.wait_until("the new column", |screen| {
-        header(screen) == " FAN  #   P HEALTH"
+        header(screen) == "  FAN  #   P WHO"
     });
     terminal.quit();
     let text = fs::read_to_string(host.path("config/gputop/config.toml"))

@@ -532,7 +532,8 @@ fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd, answ
 /// The lines of a screen, without the frames at their ends and the blank column after each.
 pub(crate) fn lines_in_frames(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(|line| {
-        line.strip_prefix("│ ")
+        let line = line.strip_prefix('│').unwrap_or(line);
+        line.strip_prefix([' ', '▎', '█'])
             .unwrap_or(line)
             .trim_end_matches('│')
     })
