@@ -158,7 +158,7 @@ fn the_keys_of_a_replay_lead_a_screenshot_to_another_moment() {
     // The recording is at its end before the first key.
     let back = picture(&path, &["--keys", "J - 1 0 m Enter ."]);
     assert!(has_pass(&back, PASSES - 1 - 30 + 1), "{back}");
-    let leak = format!(" LEAK  {} sleep", recorder.pid);
+    let leak = format!(" LEAK {} sleep", recorder.pid);
     for keys in ["}", "!", "J + 5 0 m Enter {"] {
         let found = picture(&path, &["--after", "0s", "--keys", keys]);
         assert!(

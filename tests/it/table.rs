@@ -45,15 +45,15 @@ fn columns_come_from_the_flag_then_the_environment_then_the_file() {
         );
         terminal.quit();
     };
-    shows(&mut host.gputop([]), "USER▲    COMMAND");
+    shows(&mut host.gputop([]), " USER▲    COMMAND");
     shows(
         host.gputop([]).env("GPUTOP_COLUMNS", "pid,user,command"),
-        "    PID USER▲    COMMAND",
+        "     PID USER▲    COMMAND",
     );
     let mut flagged = host.gputop(["--columns", "command,user,gpu", "--sort", "gpu"]);
     shows(
         flagged.env("GPUTOP_COLUMNS", "pid,command"),
-        "USER     GP▲ COMMAND",
+        " USER     GP▲ COMMAND",
     );
 }
 
@@ -160,7 +160,7 @@ fn changed_settings_but_no_filter_are_kept_for_the_next_run() {
     terminal.quit();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_until("sorted as before", |screen| {
-        header(screen).contains("SM▼") && header(screen).contains("MEMORY▾")
+        header(screen).contains("SM▼") && header(screen).contains("MEM▾")
     });
     assert!(
         !terminal.text().contains("filter:") && !terminal.text().contains("mine only"),

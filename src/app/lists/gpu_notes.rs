@@ -92,6 +92,16 @@ fn leftovers(model: &HostModel, gpu: &Gpu) -> Option<String> {
 /// the user's own limit holds down.
 fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     let mut remarks = Vec::new();
+    let health = model.health(gpu);
+    let limits = gpu.load.throttle.as_deref().unwrap_or_default();
+    let is_limit = limits.iter().any(|limit| limit.to_string() == health.word);
+    let is_told = model.rank_of(gpu).is_none()
+        && model.age(gpu).is_none()
+        && health.severity > Severity::Fine;
+    // Damage, and since when the driver fails, with what to do.
+    if is_told && !is_limit {
+        remarks.push(health.phrase.clone());
+    }
     if gpu_users::is_busy_without_process(gpu) {
         remarks.push("busy, no process seen".to_owned());
     }
@@ -102,13 +112,11 @@ fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     if model.rank_of(gpu).is_some() {
         return remarks;
     }
-    let health = model.health(gpu);
-    match model.age(gpu) {
-        Some(age) => remarks.push(format!("figures {} old", Elapsed(age))),
-        // Since when the driver fails.
-        None if gpu.trouble.is_some() => remarks.push(health.phrase),
-        None if health.severity > Severity::Fine => remarks.push(health.word),
-        None => {}
+    if let Some(age) = model.age(gpu) {
+        remarks.push(format!("figures {} old", Elapsed(age)));
+    }
+    if is_told && is_limit {
+        remarks.push(health.word);
     }
     remarks.extend(gpu.failures.first().map(ToString::to_string));
     remarks
@@ -154,9 +162,18 @@ mod tests {
         assert_eq!(notes[0].trouble, Some(Severity::Bad));
         assert!(notes[0].text.starts_with("Xid 79"), "{notes:?}");
         assert_eq!(notes.last().map(|note| note.trouble), Some(None));
-        // A healthy GPU with a process has nothing to say, and is not called ok.
+        // Damage is worse than a GPU that computes without a process.
         host.gpus[0].load.throttle = Ok(Vec::new());
         host.gpus[0].health.xids.clear();
+        host.gpus[0].health.remap_pending = Ok(true);
+        let damaged = notes_on(&host);
+        assert_eq!(
+            (damaged[0].text.as_str(), damaged[0].short.as_str()),
+            ("row remap pending: reset when idle", "row remap")
+        );
+        assert_eq!(damaged[1].text, "busy, no process seen");
+        host.gpus[0].health.remap_pending = Ok(false);
+        // A healthy GPU with a process has nothing to say, and is not called ok.
         let host = host.with(7, "python train.py", 0, Bytes::from_gib(9));
         assert_eq!(notes_on(&host), []);
     }
