@@ -154,7 +154,7 @@ fn in_a_virtual_machine_temperature_and_power_are_missing() {
     terminal.wait_for("31%");
     let gpu = terminal.line_starting_with(" 0 A40-24Q");
     assert!(
-        gpu.contains("2.0/24.0G") && gpu.contains("unknown"),
+        gpu.contains("2.0/24.0G") && gpu.contains(" health unknown "),
         "{gpu}"
     );
     terminal.keys(&format!("{TAB}i"));

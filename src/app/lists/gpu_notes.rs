@@ -6,7 +6,7 @@ use crate::base::units::Elapsed;
 use crate::model::{HostModel, Severity, TroubleRank, Verdict};
 use crate::output::labels::growth::when_full;
 use crate::output::labels::short_amount;
-use crate::protocol::snapshot::Gpu;
+use crate::protocol::snapshot::{Gpu, Missing};
 
 /// A few words about a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,9 +116,14 @@ fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
         remarks.push(format!("figures {} old", Elapsed(age)));
     }
     if is_told && is_limit {
-        remarks.push(health.word);
+        remarks.push(health.word.clone());
     }
     remarks.extend(gpu.failures.first().map(ToString::to_string));
+    // A virtual machine may give no figure that tells whether the GPU is healthy.
+    let is_unread = gpu.load.throttle == Err(Missing::NotYet);
+    if health.severity == Severity::Unknown && !is_unread && model.age(gpu).is_none() {
+        remarks.push(format!("health {}", health.phrase));
+    }
     remarks
 }
 
