@@ -25,8 +25,8 @@ fn a_host_that_never_answers_is_named_with_its_age_in_the_first_line_and_on_its_
         let mut lines = text.lines();
         let is_first = lines
             .next()
-            .is_some_and(|line| line.starts_with("gputop  sleep 1000: no answer for "));
-        is_first && lines.any(|line| line.starts_with("sleep 1000 no answer for "))
+            .is_some_and(|line| line.starts_with("gputop   sleep 1000: no answer for "));
+        is_first && lines.any(|line| line.starts_with(" sleep 1000 no answer for "))
     });
     // The other host is there.
     let text = terminal.text();
@@ -51,7 +51,7 @@ fn one_host_that_never_answers_does_not_start_for_ever_and_its_row_has_what_its_
         let is_first = lines
             .next()
             .is_some_and(|line| line.starts_with("gputop far: no answer for "));
-        let is_row = |line: &str| line.starts_with("far ") && line.contains("no answer for ");
+        let is_row = |line: &str| line.starts_with(" far ") && line.contains("no answer for ");
         is_first && lines.any(|line| is_row(line) && line.ends_with("s: no route to far"))
     });
     crate::print_note(terminal.text());
