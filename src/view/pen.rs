@@ -7,7 +7,6 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::mirror::{self, Samples};
 use super::theme::{self, Fill, Theme};
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
@@ -215,15 +214,15 @@ impl<'a> Pen<'a> {
         })
     }
 
-    /// Draws a small graph of this width.
-    pub(super) fn graph(&mut self, theme: Theme, samples: &Samples, width: usize) -> &mut Self {
+    /// Passes the next cells of the line, of this width, to `draw`, and moves past them.
+    pub(super) fn area(&mut self, width: usize, draw: impl FnOnce(&mut Buffer, Area)) -> &mut Self {
         let area = Area {
             x: self.x,
             y: self.y,
             width: u16::try_from(width.min(self.room())).unwrap_or(0),
             height: 1,
         };
-        mirror::draw_up(self.buffer, theme, area, samples);
+        draw(self.buffer, area);
         self.skip(width)
     }
 

@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
-use super::mirror::Samples;
+use super::mirror::{self, Samples};
 use super::pen::{self, Pen};
 use super::rect;
 use super::theme::{Fill, Theme};
@@ -255,7 +255,10 @@ impl RowPainter<'_> {
                 ProcessColumn::Command => self.draw_command(pen, id, line, plain, depth),
                 ProcessColumn::History | ProcessColumn::UseHistory => {
                     if let Some(samples) = self.samples(*column, line, hue) {
-                        pen.graph(theme, &samples, columns.width(*column)).skip(1);
+                        pen.area(columns.width(*column), |buffer, area| {
+                            mirror::draw_up(buffer, theme, area, &samples);
+                        })
+                        .skip(1);
                     } else {
                         pen.skip(columns.width(*column) + 1);
                     }
