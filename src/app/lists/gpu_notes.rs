@@ -1,4 +1,4 @@
-//! The few words that there are to say about a GPU: its troubles in their one order, then what is
+//! Notes on a GPU in a few words: its troubles in their one order, then what is
 //! no trouble.
 
 use super::gpu_users::{self, growth_note};
@@ -88,7 +88,7 @@ fn leftovers(model: &HostModel, gpu: &Gpu) -> Option<String> {
     Some(format!("{}{amount}", first.word()))
 }
 
-/// Remarks on what is worth a word, and no trouble: growth that is no leak, figures that are old, clocks that
+/// Returns remarks that are no trouble: growth that is no leak, figures that are old, clocks that
 /// the user's own limit holds down.
 fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     let mut remarks = Vec::new();
