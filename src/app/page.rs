@@ -64,7 +64,7 @@ pub(crate) enum PageLine {
         values: StripValues,
         is_use: bool,
     },
-    /// What happened below a strip: the column of each event.
+    /// The events below a strip: the column of each, and its kind.
     Events(Vec<(usize, HistoryEventKind)>),
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum PageLine {
 pub(crate) enum PageTopic {
     Help,
     News(NewsList),
-    /// What each user holds.
+    /// The users, and the memory that each holds.
     Users,
     /// The last 24 hours of each GPU.
     Night,

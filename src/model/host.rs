@@ -157,7 +157,7 @@ impl HostModel {
         }
     }
 
-    pub(super) fn user_hues(&self) -> &UserHues {
+    pub(crate) fn user_hues(&self) -> &UserHues {
         &self.user_hues
     }
 

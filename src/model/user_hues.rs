@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::Text;
-use crate::model::HostModel;
 use crate::protocol::snapshot::Snapshot;
 
 /// One of the hues for users.
@@ -69,8 +68,8 @@ impl UserHues {
     }
 
     /// Takes over the hues of a host's users, of those who have none here.
-    pub(crate) fn adopt(&mut self, model: &HostModel) {
-        for (name, hue) in &model.user_hues().by_name {
+    pub(crate) fn adopt(&mut self, of_host: &Self) {
+        for (name, hue) in &of_host.by_name {
             if !self.by_name.contains_key(name) {
                 self.by_name.insert(name.clone(), *hue);
             }

@@ -22,7 +22,7 @@ const HEADINGS: &str = "GPUS       PROC  MEMORY     SM   HELD   IDLE  RUNS";
 /// The width of the numbers of GPUs.
 const GPUS_WIDTH: usize = 10;
 
-/// What one user does on a host.
+/// The processes, memory and hours of one user on a host.
 #[derive(Debug, Default)]
 struct UserTotals {
     gpus: BTreeSet<usize>,

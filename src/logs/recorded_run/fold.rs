@@ -72,7 +72,7 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
             && let Some(model) = fleet.host(host)
         {
             // Before the part, too: a replay of the recording shows the same hues.
-            user_hues.adopt(model);
+            user_hues.adopt(model.user_hues());
             fold.add(model, range);
         }
         Ok(())
@@ -92,7 +92,7 @@ pub(crate) fn fold_with(range: &RunRange, now: Option<Snapshot>) -> anyhow::Resu
         if fleet.apply(host, Line::Full(Box::new(now))).is_ok()
             && let Some((model, fold)) = fleet.host(host).zip(folds.get_mut(&host))
         {
-            user_hues.adopt(model);
+            user_hues.adopt(model.user_hues());
             fold.add(model, range);
         }
     }
