@@ -135,8 +135,11 @@ impl TileGrid {
         let tiles = u16::try_from(tiles).ok().filter(|tiles| *tiles > 0)?;
         let most = (width / Self::NARROWEST).min(tiles);
         let mut rows = tiles.div_ceil((most > 0).then_some(most)?);
-        while lines / (rows + 1) >= Self::ROOMY && tiles.div_ceil(rows + 1) < tiles.div_ceil(rows) {
-            rows += 1;
+        // More rows of wider tiles, where each of them is full.
+        let is_roomy = |rows: &u16| lines / rows >= Self::ROOMY;
+        let is_full = |rows: &u16| tiles % rows == 0;
+        if let Some(more) = (rows..=tiles).take_while(is_roomy).filter(is_full).last() {
+            rows = more;
         }
         // The last row is as full as the others, where that is possible.
         Some((tiles.div_ceil(rows), rows))

@@ -85,7 +85,7 @@ fn rows_that_no_process_needs_are_the_graph_s() {
         .graph
         .height
     };
-    assert_eq!([6, 20, 60].map(graph), [27, 25, 22]);
+    assert_eq!([6, 20, 60].map(graph), [27, 16, 16]);
 }
 
 #[test]

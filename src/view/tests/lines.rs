@@ -148,14 +148,14 @@ fn without_a_process_the_graph_is_that_of_the_gpu() {
 fn the_row_of_unaccounted_memory_says_that_an_orphan_has_the_gpu_open() {
     let mut app = app_with(&left_over(2), 120, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('0'))));
-    let line = line_of(&app, 120, "unaccounted orphan");
+    let line = line_of(&app, 120, "unaccounted  orphan");
     assert!(
-        line.contains("unaccounted orphan: open in 201 pt_data_worker, 202 pt_data_worker"),
+        line.contains("unaccounted  orphan  open in 201 pt_data_worker, 202 pt_data_worker"),
         "{line}"
     );
     app.update(Event::Resized(80, 24));
-    let line = line_of(&app, 80, "unaccounted orphan");
-    assert!(line.contains("unaccounted orphan: open in 201"), "{line}");
+    let line = line_of(&app, 80, "unaccounted  orphan");
+    assert!(line.contains("unaccounted  orphan  open in 201"), "{line}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     let host = with_parts(&[(6, 3), (254, 100)]);
     let app = app_with(&host, 164, Settings::default());
     let line = line_of(&app, 164, " 8.0G");
-    assert!(line.contains(" 8.0G ▇─────────── "), "{line}");
+    assert!(line.contains(" 8.0G ▇▎────────── "), "{line}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_full_bar_of_memory_is_all_memory_of_the_gpus_of_a_process() {
     for (amount, bar) in [
         (" 40.0G ", "▇▇▇▇▇▇──────"),
         (" 120G ", "▇▇▇▇▇▇▇▇▇───"),
-        (" 1.0G ", "▎───────────"),
+        (" 1.0G ", "▏───────────"),
     ] {
         let line = line_of(&app, 164, amount);
         assert!(line.contains(bar), "{line}");
