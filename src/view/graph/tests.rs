@@ -222,7 +222,7 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
             );
         })
         .unwrap();
-    shows(&terminal.backend().to_string(), &["allocated 23.1 GiB"]);
+    shows(&terminal.backend().to_string(), &["allocated 23.9 GiB"]);
 }
 
 #[test]
