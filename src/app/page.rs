@@ -429,7 +429,12 @@ fn describe_process(writer: &mut Writer, model: &HostModel, topic: &ProcessTopic
 fn describe_program(writer: &mut Writer, process: &Process) {
     let facts = &process.facts;
     match &facts.argv {
-        Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
+        Ok(argv) if !argv.is_empty() => {
+            if let Some(served) = labels::server::served(argv) {
+                writer.field("serves", served);
+            }
+            writer.field("command", argv.line());
+        }
         _ => writer.reading("command", labels::command(process)),
     }
     writer.reading("name", facts.comm.as_ref());

@@ -1,6 +1,7 @@
 //! Short texts and figures about GPUs and processes that lists, pages and reports share.
 
 pub(crate) mod growth;
+pub(crate) mod server;
 pub(crate) mod tensors;
 
 use std::time::Duration;

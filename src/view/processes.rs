@@ -26,6 +26,7 @@ use crate::model::UserHue;
 use crate::model::{
     Breakdown, GpuOrProcess, HostGpu, HostProcess, ProcessTotal, Severity, Total, UnaccountedMemory,
 };
+use crate::output::labels::server::served;
 use crate::output::labels::{gpu_labels, word};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Identity, ProcessId, Snapshot};
@@ -356,6 +357,10 @@ impl RowPainter<'_> {
         if depth > 0 {
             pen.put("  ".repeat(depth - 1), theme.dim())
                 .put("└ ", theme.dim());
+        }
+        let served = line.process.facts.argv.as_ref().ok().and_then(served);
+        if let Some(served) = served.filter(|_| !line.only_suspects) {
+            pen.put(served, theme.accent()).skip(2);
         }
         let text = process_cells::cell(ProcessColumn::Command, line).text;
         let text: String = text.chars().skip(app.processes.command_offset).collect();
