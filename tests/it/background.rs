@@ -12,8 +12,8 @@ const LIGHT: &str = "\x1b]11;rgb:ffff/ffff/ffff";
 const BEL: &str = "\x07";
 const ST: &str = "\x1b\\";
 
-/// The style of a bar of memory in the theme `light`.
-const LIGHT_BAR: &[u8] = b"38;5;26";
+/// The background of headings in the theme `light`.
+const LIGHT_BAND: &[u8] = b"48;5;254";
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
@@ -31,8 +31,8 @@ fn silent(host: &Host) -> Terminal {
 }
 
 #[track_caller]
-fn wait_for_light_bars(terminal: &Terminal) {
-    terminal.wait_for_bytes("light bars", |bytes| contains(bytes, LIGHT_BAR));
+fn wait_for_light_bands(terminal: &Terminal) {
+    terminal.wait_for_bytes("light bands", |bytes| contains(bytes, LIGHT_BAND));
 }
 
 /// Checks that the lists are on the screen, and nothing that a key would open.
@@ -40,7 +40,7 @@ fn wait_for_light_bars(terminal: &Terminal) {
 fn assert_lists(terminal: &Terminal) {
     let text = terminal.text();
     let footer = text.lines().last().unwrap_or_default();
-    let are_open = text.contains("MEMORY▼") && footer.starts_with("? help  / filter");
+    let are_open = text.contains("MEM▼") && footer.starts_with("? help  / filter");
     assert!(are_open, "{text}");
 }
 
@@ -60,18 +60,18 @@ fn a_light_background_gives_the_light_theme() {
     let answer = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62;22c";
     let mut terminal = Terminal::run_answering(&mut host.gputop([]), 100, 24, answer);
     terminal.wait_for("sleep 1000");
-    wait_for_light_bars(&terminal);
+    wait_for_light_bands(&terminal);
     terminal.quit();
 }
 
 #[test]
-fn without_a_light_background_the_default_is_the_theme_terminal() {
+fn without_a_light_background_the_default_is_the_theme_dark() {
     let host = host();
     for answer in ["\x1b]11;rgb:1e1e/1e1e/2e2e\x1b\\\x1b[?62;22c", ATTRIBUTES] {
         let mut terminal = Terminal::run_answering(&mut host.gputop([]), 100, 24, answer);
         terminal.wait_for("sleep 1000");
         wait_for_next_second(&terminal);
-        assert!(!contains(&terminal.bytes(), LIGHT_BAR));
+        assert!(!contains(&terminal.bytes(), LIGHT_BAND));
         terminal.quit();
     }
 }
@@ -83,7 +83,7 @@ fn colorfgbg_tells_the_background_until_the_terminal_does() {
     command.env("COLORFGBG", "0;15");
     let mut terminal = Terminal::run_answering(&mut command, 100, 24, "");
     terminal.wait_for("sleep 1000");
-    assert!(contains(&terminal.bytes(), LIGHT_BAR));
+    assert!(contains(&terminal.bytes(), LIGHT_BAND));
     terminal.quit();
 }
 
@@ -102,7 +102,7 @@ fn a_theme_that_is_set_asks_nothing() {
         }
         wait_for_next_second(&terminal);
         assert_lists(&terminal);
-        assert!(!contains(&terminal.bytes(), LIGHT_BAR));
+        assert!(!contains(&terminal.bytes(), LIGHT_BAND));
         terminal.quit();
     };
     check(&mut host.gputop(["--theme", "terminal"]));
@@ -126,13 +126,32 @@ fn a_theme_that_is_chosen_in_the_settings_panel_asks_once() {
     };
     assert_eq!(questions(&terminal.bytes()), 0);
     // All themes, twice.
-    for name in ["safe", "light", "mono", "auto", "terminal"].repeat(2) {
+    let after = [
+        "safe",
+        "mono",
+        "catppuccin",
+        "catppuccin-latte",
+        "gruvbox",
+        "gruvbox-light",
+        "nord",
+        "solarized",
+        "solarized-light",
+        "dracula",
+        "alucard",
+        "tokyo-night",
+        "tokyo-night-day",
+        "auto",
+        "dark",
+        "light",
+        "terminal",
+    ];
+    for name in after.repeat(2) {
         terminal.keys(" ");
         terminal.wait_for(&format!("({name})"));
     }
     assert_eq!(questions(&terminal.bytes()), 1);
     terminal.keys(ESC);
-    terminal.wait_for("COMMAND");
+    terminal.wait_until_gone("Settings");
     terminal.quit();
 }
 
@@ -142,7 +161,7 @@ fn a_reply_in_two_pieces_is_no_key_wherever_it_is_cut() {
     for end in [BEL, ST] {
         let mut terminal = silent(&host);
         terminal.wait_for("sleep 1000");
-        assert!(!contains(&terminal.bytes(), LIGHT_BAR));
+        assert!(!contains(&terminal.bytes(), LIGHT_BAND));
         let reply = format!("{LIGHT}{end}{ATTRIBUTES}");
         // The first piece may arrive with the question open or not: there is an end mark in the
         // first reply.
@@ -153,7 +172,7 @@ fn a_reply_in_two_pieces_is_no_key_wherever_it_is_cut() {
             terminal.wait_until_read();
             assert_lists(&terminal);
         }
-        wait_for_light_bars(&terminal);
+        wait_for_light_bands(&terminal);
         wait_for_next_second(&terminal);
         assert_lists(&terminal);
         terminal.quit();
@@ -179,7 +198,7 @@ fn a_late_reply_repaints_the_screen_and_leaves_the_open_page_open() {
     terminal.keys(ATTRIBUTES);
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
-    wait_for_light_bars(&terminal);
+    wait_for_light_bands(&terminal);
     terminal.quit();
 }
 
@@ -223,6 +242,7 @@ fn inside_tmux_a_reply_is_no_key() {
         "set -s exit-unattached on",
         "set -g escape-time 0",
         "set -g status off",
+        "set -g default-terminal tmux-256color",
         "set -g window-style bg=#ffffff",
     ];
     std::fs::write(&settings, lines.join("\n")).expect("the directory is ours");
@@ -236,7 +256,7 @@ fn inside_tmux_a_reply_is_no_key() {
         .arg(env!("CARGO_BIN_EXE_gputop"));
     let mut terminal = Terminal::run(&mut tmux, 100, 30);
     terminal.wait_for("sleep 1000");
-    wait_for_light_bars(&terminal);
+    wait_for_light_bands(&terminal);
     for end in [BEL, ST] {
         let reply = format!("{LIGHT}{end}{ATTRIBUTES}");
         for cut in 1..reply.len() {
