@@ -175,6 +175,9 @@ const BESIDE_PAGE: u16 = 160;
 /// A screen with a body of this height shows a page with its graph above it.
 const ABOVE_PAGE: u16 = 34;
 
+/// The most rows of a graph above a page.
+const HIGHEST_ABOVE_PAGE: u16 = 16;
+
 /// Divides the body of the screen for the page of a GPU or process: the page, and its graph. The
 /// graph has no rows where there is no room for it.
 pub(crate) fn page_and_graph(body: Area) -> (Area, Area) {
@@ -193,7 +196,7 @@ pub(crate) fn page_and_graph(body: Area) -> (Area, Area) {
         );
     }
     let graph = if body.height >= ABOVE_PAGE {
-        body.height / 3
+        (body.height / 3).min(HIGHEST_ABOVE_PAGE)
     } else {
         0
     };
