@@ -583,15 +583,8 @@ impl App {
 
     /// The area of the page that is open, in the body of the screen.
     pub(crate) fn page_area(&self, body: Area) -> Area {
-        let has_subject = self
-            .modes
-            .page()
-            .is_some_and(|page| page.subject().is_some());
-        if has_subject {
-            page_and_graph(body).0
-        } else {
-            body
-        }
+        let page = self.modes.page().filter(|page| page.subject().is_some());
+        page.map_or(body, |page| page_and_graph(body, page.is_of_process()).0)
     }
 
     /// The area for graphs: beside or above a page, the whole screen, or the panel below the lists;
@@ -600,7 +593,7 @@ impl App {
         let layout = self.layout()?;
         let area = if let Some(page) = self.modes.page() {
             page.subject()?;
-            page_and_graph(layout.body).1
+            page_and_graph(layout.body, page.is_of_process()).1
         } else if self.modes.graph().is_some() {
             panel::whole_screen(layout.body).0
         } else {

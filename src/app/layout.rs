@@ -178,9 +178,10 @@ const ABOVE_PAGE: u16 = 34;
 /// The most rows of a graph above a page.
 const HIGHEST_ABOVE_PAGE: u16 = 16;
 
-/// Divides the body of the screen for the page of a GPU or process: the page, and its graph. The
-/// graph has no rows where there is no room for it.
-pub(crate) fn page_and_graph(body: Area) -> (Area, Area) {
+/// Divides the body of the screen for the page of a GPU or process: the page, and its graph, which
+/// is beside it on a wide screen, and else above it where that is wanted. The graph has no rows
+/// where there is no room for it.
+pub(crate) fn page_and_graph(body: Area, may_be_above: bool) -> (Area, Area) {
     if body.width >= BESIDE_PAGE {
         let graph = body.width / 2;
         return (
@@ -195,7 +196,7 @@ pub(crate) fn page_and_graph(body: Area) -> (Area, Area) {
             },
         );
     }
-    let graph = if body.height >= ABOVE_PAGE {
+    let graph = if may_be_above && body.height >= ABOVE_PAGE {
         (body.height / 3).min(HIGHEST_ABOVE_PAGE)
     } else {
         0

@@ -217,6 +217,12 @@ impl Page {
         }
     }
 
+    /// Whether the page is that of a process, which begins with what its graph shows. That of a GPU
+    /// is a long table.
+    pub(super) fn is_of_process(&self) -> bool {
+        matches!(self.topic, PageTopic::Process(_))
+    }
+
     pub(super) fn scroll(&mut self, by: isize) {
         match &mut self.topic {
             PageTopic::News(list) => list.step(by),

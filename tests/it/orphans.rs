@@ -147,7 +147,7 @@ fn the_row_of_unaccounted_memory_leads_to_the_process_that_alone_has_the_gpu_ope
     let orphaned = HostWithOrphan::new();
     let worker = orphaned.worker.pid;
     let mut terminal = Terminal::start_at(&orphaned.host, 120, 40, ["--interval", "100ms"]);
-    terminal.wait_for(&format!("unaccounted orphan: open in {worker}"));
+    terminal.wait_for(&format!("unaccounted  orphan  open in {worker}"));
     terminal.keys(ENTER);
     terminal.wait_for(&format!("Process {worker}"));
     terminal.wait_for("sure: PID and start time were read together");

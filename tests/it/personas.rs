@@ -69,6 +69,7 @@ fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
     terminal.wait_for("64%");
+    terminal.wait_for(" root sleep");
     let gpu = terminal.line_starting_with(" 0 GB10");
     assert!(
         gpu.contains(" shared ") && gpu.contains("41W") && gpu.contains(" root sleep"),

@@ -27,12 +27,12 @@ const HEADER: usize = 56;
 const ENTRY: usize = 16;
 const PIECE: usize = 16 * ENTRY;
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn half(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn number(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 /// Returns the address of an eight-byte object that the library at `base` exports under this name.

@@ -109,12 +109,12 @@ fn name_and_unit(cell: &str) -> (String, Option<u64>) {
 struct HeaderNames(Vec<(String, Option<u64>)>);
 
 impl HeaderNames {
-    fn name(&self, at: usize) -> &str {
-        &self.0[at].0
+    fn name(&self, column: usize) -> &str {
+        &self.0[column].0
     }
 
-    fn unit(&self, at: usize) -> Option<u64> {
-        self.0[at].1
+    fn unit(&self, column: usize) -> Option<u64> {
+        self.0[column].1
     }
 
     /// Finds the column with the first of these names that a column has.
