@@ -243,8 +243,11 @@ fn keys_open_the_page_the_graph_and_the_help() {
     terminal.wait_for("sleep 1000");
     terminal.keys(ENTER);
     terminal.wait_for("identity");
-    terminal.wait_for("limits");
+    terminal.wait_for(" sleep memory  now");
+    // The answer of the agent makes the page longer than the screen.
+    terminal.wait_for("1-24 of ");
     terminal.keys("G");
+    terminal.wait_for("limits");
     terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
     terminal.keys(ESC);
     terminal.wait_until_gone("CUDA_VISIBLE");
