@@ -312,7 +312,7 @@ impl Curve {
     pub(crate) fn means(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<u32>> {
         /// A part is looked at in pieces no longer than this: coarser buckets keep only peaks, and
         /// a pause would be hidden.
-        const PIECE: u128 = 5000;
+        const PIECE: u128 = 9000;
         let part = span.as_millis() / columns.max(1) as u128;
         let pieces = usize::try_from(part.div_ceil(PIECE)).unwrap_or(1).max(1);
         let window = Window::until(now, span, columns * pieces);

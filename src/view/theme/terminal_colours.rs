@@ -4,6 +4,9 @@ use ratatui::style::Color;
 
 use crate::output::palette::Rgb;
 
+/// The values of a channel in the cube of the palette of 256.
+const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
+
 impl Rgb {
     pub(super) fn in_24_bits(self) -> Color {
         let [red, green, blue] = self.channels();
@@ -12,22 +15,39 @@ impl Rgb {
 
     /// Returns the nearest colour of the palette of 256. The first sixteen are left out, because
     /// each terminal has its own.
+    ///
+    /// Looks at the nearest colour of the cube, whose channels are independent, and at the nearest
+    /// grey: a search of all 240 for each cell was three quarters of the time of a redraw.
     pub(super) fn in_256(self) -> Color {
-        let distance = |index: &u8| -> u32 {
-            let squares = self
-                .channels()
+        let channels = self.channels();
+        let step = |channel: u8| -> u8 {
+            let nearest = (0..6_u8).min_by_key(|step| STEPS[usize::from(*step)].abs_diff(channel));
+            nearest.unwrap_or(0)
+        };
+        let [red, green, blue] = channels.map(step);
+        let cube = 16 + 36 * red + 6 * green + blue;
+        let sum: u16 = channels.into_iter().map(u16::from).sum();
+        let grey = 232
+            + u8::try_from((sum / 3).saturating_sub(3) / 10)
+                .unwrap_or(23)
+                .min(23);
+        let distance = |index: u8| -> u32 {
+            let squares = channels
                 .into_iter()
-                .zip(Self::of_256(*index).channels())
+                .zip(Self::of_256(index).channels())
                 .map(|(a, b)| u32::from(a.abs_diff(b)).pow(2));
             squares.sum()
         };
-        Color::Indexed((16..=255).min_by_key(distance).unwrap_or(16))
+        Color::Indexed(if distance(grey) < distance(cube) {
+            grey
+        } else {
+            cube
+        })
     }
 
     /// Returns a colour of the palette of 256: from 16 on one of its cube of 6×6×6, from 232 on one
     /// of its 24 greys.
     pub(super) fn of_256(index: u8) -> Self {
-        const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
         let [red, green, blue] = match index {
             16..=231 => {
                 let place = usize::from(index - 16);
