@@ -72,7 +72,7 @@ fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     terminal.keys("W");
     terminal.wait_for("written to");
     terminal.keys(ESC);
-    terminal.wait_for("COMMAND");
+    terminal.wait_until_gone("Settings");
     terminal.wait_until_gone("PID");
     terminal.quit();
     let text = fs::read_to_string(host.path("config/gputop/config.toml"))
@@ -140,6 +140,7 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     terminal.wait_until("the new column", |screen| {
         header(screen) == "  FAN  #   P WHO"
     });
+    terminal.wait_until_gone("Settings");
     terminal.quit();
     let text = fs::read_to_string(host.path("config/gputop/config.toml"))
         .expect("the settings were saved");
