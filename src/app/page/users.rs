@@ -28,6 +28,8 @@ struct UserTotals {
     gpus: BTreeSet<usize>,
     processes: usize,
     memory: Bytes,
+    /// Whether the memory of some process is not known: the user holds more.
+    is_lower_bound: bool,
     /// The use of the multiprocessors of all its GPUs, in percent of one GPU; `None` where no use
     /// is known.
     sm: Option<f32>,
@@ -109,11 +111,20 @@ fn figures(model: &HostModel, totals: &UserTotals) -> String {
     format!(
         "{gpus:<GPUS_WIDTH$} {:>4}  {:>6}  {sm:>5}  {:>5.1}  {:>5.1}  {}",
         totals.processes,
-        short_amount(totals.memory),
+        memory(totals),
         totals.hours.held,
         totals.hours.idle,
         programs.join(", ")
     )
+}
+
+/// The memory of a user: `≥61.0G` where that of a process is not known, `?` where none is.
+fn memory(totals: &UserTotals) -> String {
+    match (totals.is_lower_bound, totals.memory) {
+        (true, Bytes(0)) => "?".to_owned(),
+        (true, known) => format!("≥{}", short_amount(known)),
+        (false, known) => short_amount(known),
+    }
 }
 
 fn sum(users: &BTreeMap<Text, UserTotals>) -> UserTotals {
@@ -122,6 +133,7 @@ fn sum(users: &BTreeMap<Text, UserTotals>) -> UserTotals {
         all.gpus.extend(&totals.gpus);
         all.processes += totals.processes;
         all.memory = Bytes(all.memory.0 + totals.memory.0);
+        all.is_lower_bound |= totals.is_lower_bound;
         if let Some(sm) = totals.sm {
             all.sm = Some(all.sm.unwrap_or(0.0) + sm);
         }
@@ -153,8 +165,13 @@ fn totals(model: &HostModel) -> BTreeMap<Text, UserTotals> {
         user.gpus.extend(&total.gpus);
         user.processes += 1;
         user.programs.insert(program(process));
-        let memory = total.memory.map_or(Bytes(0), |memory| memory.bytes);
-        user.memory = Bytes(user.memory.0 + memory.0);
+        match total.memory {
+            Ok(memory) => {
+                user.memory = Bytes(user.memory.0 + memory.bytes.0);
+                user.is_lower_bound |= memory.is_lower_bound;
+            }
+            Err(_) => user.is_lower_bound = true,
+        }
         if let Ok(sm) = total.sm {
             user.sm = Some(user.sm.unwrap_or(0.0) + sm.value());
         }
@@ -208,4 +225,41 @@ fn hours_on(model: &HostModel, gpu: &Gpu) -> BTreeMap<Text, GpuHours> {
 
 fn user(process: &ProcessHistory) -> Option<Text> {
     process.facts()?.user.clone().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::host_key::HostKey;
+    use crate::protocol::line::Line;
+    use crate::protocol::snapshot::Missing;
+    use crate::protocol::snapshot::example::host;
+
+    /// The memory that the page shows for the only user of a host.
+    fn memory_shown(is_known: bool) -> String {
+        let mut host = host(1).with(7, "python a.py", 0, Bytes::from_gib(12)).with(
+            8,
+            "python b.py",
+            0,
+            Bytes::from_gib(3),
+        );
+        if !is_known {
+            for process in &mut host.gpus[0].processes {
+                process.memory = Err(Missing::Unsupported);
+            }
+        }
+        let mut fleet = Fleet::default();
+        fleet
+            .apply(HostKey::FIRST, Line::Full(Box::new(host)))
+            .unwrap();
+        let (_, model) = fleet.hosts().next().unwrap();
+        let users = totals(model);
+        assert_eq!(users.len(), 1);
+        users.values().map(memory).collect()
+    }
+
+    #[test]
+    fn unknown_memory_of_a_user_is_not_none() {
+        assert_eq!([true, false].map(memory_shown), ["15.0G", "?"]);
+    }
 }

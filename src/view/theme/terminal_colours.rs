@@ -58,3 +58,29 @@ impl Rgb {
         Self(u32::from_be_bytes([0, red, green, blue]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_colour_of_the_palette_is_nearer_than_the_one_that_is_shown() {
+        let steps = || (0..=255_u8).step_by(15);
+        let all = steps().flat_map(|red| {
+            steps().flat_map(move |green| steps().map(move |blue| [red, green, blue]))
+        });
+        for channels in all {
+            let distance = |index: u8| -> u32 {
+                let pairs = channels.into_iter().zip(Rgb::of_256(index).channels());
+                pairs.map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
+            };
+            let [red, green, blue] = channels;
+            let colour = Rgb(u32::from_be_bytes([0, red, green, blue]));
+            let Color::Indexed(shown) = colour.in_256() else {
+                panic!("{channels:?} has no index");
+            };
+            let least = (16..=255).map(distance).min();
+            assert_eq!(Some(distance(shown)), least, "{channels:?}: {shown}");
+        }
+    }
+}
