@@ -98,7 +98,7 @@ pub(crate) const LIGHT: Palette = Palette {
     is_painted: false,
     text: Rgb(0x1d_2129),
     dim: Rgb(0x60_6773),
-    band: Rgb(0xe4_e8ef),
+    band: Rgb(0xe2_e6ed),
     cursor: Rgb(0xcf_e3fb),
     alarm: all([0xc8_1e1e, 0xff_ffff]),
     caution: all([0xfb_bf24, 0x1a_1400]),
