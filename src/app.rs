@@ -235,6 +235,10 @@ impl App {
                 .count(),
             gpu_view,
             graph: self.graph.visibility,
+            has_forecast: self
+                .fleet()
+                .hosts()
+                .any(|(_, model)| panel::has_forecast(model)),
             processes: self
                 .processes
                 .wanted

@@ -324,6 +324,10 @@ const FRAMED: (u16, u16) = (100, 30);
 
 /// The facts that determine the areas of a screen.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that depend on nothing"
+)]
 pub(crate) struct ScreenShape {
     pub width: u16,
     pub height: u16,
@@ -334,6 +338,8 @@ pub(crate) struct ScreenShape {
     pub read_hosts: usize,
     pub gpu_view: GpuView,
     pub graph: GraphVisibility,
+    /// Whether memory grows so that its graph matters more than the last rows of the list.
+    pub has_forecast: bool,
     /// The rows that the list of processes needs, heading and sentences below included. The graph
     /// may take the others.
     pub processes: u16,
@@ -548,7 +554,12 @@ impl ScreenShape {
                 .min((free * 3 / 5).max(*GRAPH.start())),
             GraphVisibility::WhenRoomy if free > 11 + GRAPH.start() => {
                 let unused = free.saturating_sub(self.processes.max(FEWEST_BESIDE_GRAPH));
-                (free - 11).min(free / 2).max(unused)
+                let fair = if self.has_forecast {
+                    (free - 11).min(free / 2)
+                } else {
+                    *GRAPH.start()
+                };
+                fair.max(unused)
             }
             GraphVisibility::WhenRoomy => 0,
         };

@@ -26,6 +26,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
         );
     }
     let lines = news::lines(app.fleet());
+    if lines.is_empty()
+        && let Some(mut pen) = Pen::at(buffer, area, 0)
+    {
+        pen.rest(
+            "none yet: processes that begin and end, leaks, orphans, GPU errors",
+            theme.dim(),
+        );
+    }
     for (row, line) in (0..area.height).zip(&lines) {
         let Some(mut pen) = Pen::at(buffer, area, row) else {
             return;

@@ -16,7 +16,7 @@ use super::{GraphView, ZOOMS};
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{
-    Forecast, GpuOrProcess, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window,
+    Forecast, GpuOrProcess, Growing, HostModel, HostSubject, MemoryPart, MinMax, Rate, Window,
 };
 use crate::output::labels::growth::is_close;
 
@@ -61,6 +61,18 @@ const PAST_SHARES: [(u16, u16); 5] = [(5, 6), (3, 4), (2, 3), (1, 2), (1, 3)];
 /// The place in [`PAST_SHARES`] of a forecast that ends beyond the plot.
 const BEYOND: usize = 1;
 
+/// Whether the future of memory that grows is drawn: that of a leak, and of other growth whose end is
+/// urgent or well known.
+fn may_be_projected(growing: &Growing) -> bool {
+    let is_close = growing.evidence.forecast.as_ref().is_some_and(is_close);
+    growing.is_leak() || growing.is_urgent() || is_close && !growing.is_loading
+}
+
+/// Whether memory of this host grows so that its future is drawn.
+pub(in crate::app) fn has_forecast(model: &HostModel) -> bool {
+    model.growing().iter().any(may_be_projected)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Projection {
     pub rate: Rate,
@@ -86,8 +98,7 @@ impl Projection {
             .growing()
             .iter()
             .find(|growing| growing.subject == *subject)?;
-        let is_close = grows.evidence.forecast.as_ref().is_some_and(is_close);
-        (grows.is_leak() || grows.is_urgent() || is_close && !grows.is_loading).then_some(())?;
+        may_be_projected(grows).then_some(())?;
         let evidence = &grows.evidence;
         let growing = model.growth(subject)?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
@@ -199,10 +210,8 @@ pub(crate) struct Panel {
     pub events: Option<u16>,
     /// The first row of the load.
     pub load: u16,
-    /// The number of rows of the load: use, power, temperature.
-    pub load_rows: u16,
-    /// The rows of each of these figures.
-    pub rows_per_figure: u16,
+    /// The rows of use, of power and of temperature.
+    pub load_rows: [u16; 3],
     pub time: u16,
     /// The past that the graph shows: a part for each of its columns.
     pub window: Window,
@@ -230,10 +239,8 @@ impl Panel {
     ) -> Option<Self> {
         model.series(&subject.subject)?;
         let has_events = area.height >= 9;
-        // Each figure has two rows where there is room.
-        let per_figure = if area.height >= 20 { 2 } else { 1 };
-        let load_rows = (per_figure * graph_view.load.rows()).min(area.height.saturating_sub(10));
-        let below = 1 + u16::from(has_events) + load_rows;
+        let load_rows = load_rows(area.height, graph_view.load.rows());
+        let below = 1 + u16::from(has_events) + load_rows.into_iter().sum::<u16>();
         let legend = legend_width(model, &subject.subject, area.width);
         let plot = plot_area(area, legend, below)?;
         // A graph of the past has no forecast, and neither has one of the amounts in use only.
@@ -289,7 +296,6 @@ impl Panel {
             events: has_events.then_some(below),
             load: below + u16::from(has_events),
             load_rows,
-            rows_per_figure: per_figure,
             time: area.y + area.height - 1,
             window,
             span,
@@ -311,6 +317,24 @@ impl Panel {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
         (cell < self.window.parts()).then(|| self.window.moment(cell))
     }
+}
+
+/// Divides the rows that a graph of this height has for its load, of which it shows this many
+/// figures. Use has as much as a third of a high graph, because it moves where memory is steady;
+/// power and temperature have a row each, or two.
+fn load_rows(height: u16, figures: u16) -> [u16; 3] {
+    let mut room = height.saturating_sub(10);
+    let others = if height >= 20 { 2 } else { 1 };
+    let mut rows = [(height / 3).max(others), others, others];
+    for (number, rows) in (0..).zip(&mut rows) {
+        *rows = if number < figures {
+            (*rows).min(room)
+        } else {
+            0
+        };
+        room -= *rows;
+    }
+    rows
 }
 
 /// Returns the area of the plot beside its axis and legend; `None` when there is no room. `below`

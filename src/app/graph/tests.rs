@@ -169,7 +169,7 @@ fn the_scale_begins_at_zero_unless_the_user_zooms_in() {
     assert!(!story.panel().scale.begins_at_zero() && story.panel().scale.is_below(capacity));
     assert_eq!(
         story.panel().scale.zoomed().as_deref(),
-        Some("19.9–20.2 GiB")
+        Some("19.95–20.13 GiB")
     );
     story.keys("z");
     assert!(story.panel().scale.begins_at_zero());

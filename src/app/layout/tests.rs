@@ -11,6 +11,7 @@ fn screen(width: u16, height: u16, gpus: usize) -> ScreenShape {
         read_hosts: 1,
         gpu_view: GpuView::Auto,
         graph: GraphVisibility::WhenRoomy,
+        has_forecast: true,
         processes: 30,
         is_serious: false,
         has_host_line: true,
@@ -89,6 +90,21 @@ fn rows_that_no_process_needs_are_the_graph_s() {
 }
 
 #[test]
+fn a_graph_without_a_forecast_leaves_a_list_that_is_too_long_more_rows() {
+    let rows = |has_forecast| {
+        let layout = ScreenShape {
+            processes: 60,
+            has_forecast,
+            ..screen(120, 66, 4)
+        }
+        .divide()
+        .unwrap();
+        (layout.processes.height, layout.graph.height)
+    };
+    assert_eq!([true, false].map(rows), [(17, 16), (27, 6)]);
+}
+
+#[test]
 fn tiles_fill_the_width_and_do_not_overlap() {
     for (width, gpus) in [(80, 1), (80, 2), (121, 8), (200, 7), (233, 16)] {
         let layout = ScreenShape {
@@ -144,6 +160,7 @@ fn the_areas_fill_a_screen_of_any_size_and_do_not_overlap() {
                         read_hosts: usize::from(width) % 3,
                         gpu_view,
                         graph,
+                        has_forecast: width % 5 == 0,
                         processes,
                         is_serious,
                         has_host_line: host,

@@ -52,7 +52,7 @@ fn troubles(model: &HostModel, gpu: &Gpu) -> Vec<(TroubleRank, String)> {
         troubles.push((rank, model.health(gpu).phrase));
     }
     if let Some(growing) = gpu_users::growing(model, gpu) {
-        let full = || when_full(model, growing).unwrap_or_else(|| growth_note(growing).text);
+        let full = || when_full(model, growing).unwrap_or_else(|| growth_note(model, growing).text);
         if growing.is_urgent() {
             troubles.push((TroubleRank::FullSoon, full()));
         } else if growing.is_leak() {
@@ -107,7 +107,7 @@ fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     }
     let growing = gpu_users::growing(model, gpu);
     if let Some(growing) = growing.filter(|growing| !growing.is_urgent() && !growing.is_leak()) {
-        remarks.push(growth_note(growing).text);
+        remarks.push(growth_note(model, growing).text);
     }
     if model.rank_of(gpu).is_some() {
         return remarks;

@@ -3,8 +3,8 @@
 use super::columns::{Cell, Tone};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::model::{GpuOrProcess, Growing, HostModel};
-use crate::output::labels::growth::{is_close, rounded};
+use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict};
+use crate::output::labels::growth::{is_close, when_full};
 use crate::output::labels::{program, short_amount, word};
 use crate::protocol::snapshot::{Gpu, Reading};
 
@@ -116,18 +116,17 @@ pub(crate) fn growing<'a>(model: &'a HostModel, gpu: &Gpu) -> Option<&'a Growing
     here.min_by_key(|growing| !(growing.is_urgent() || growing.is_leak()))
 }
 
-/// Returns the growth on a GPU in at most eleven columns: `full in 9m`, `leak` or `grows` where
-/// nobody can tell when memory is full, or `loading`. In whole minutes or hours: seconds would be
-/// no surer than the forecast, and jump with each sample.
-pub(crate) fn growth_note(growing: &Growing) -> Cell {
+/// Returns the growth of memory in few words: when it is full, if that is urgent or well known;
+/// `LEAK` or `grows` where nobody can tell, or `loading`.
+pub(crate) fn growth_note(model: &HostModel, growing: &Growing) -> Cell {
     let is_alarming = growing.is_urgent() || growing.is_leak();
     let forecast = growing
         .evidence
         .forecast
         .filter(|forecast| is_alarming || is_close(forecast));
-    let full = forecast.map(|forecast| format!("full in {}", rounded(forecast.likely)));
+    let full = forecast.and_then(|_| when_full(model, growing));
     let (word, tone) = match () {
-        () if growing.is_leak() => ("leak", Tone::Alarm),
+        () if growing.is_leak() => (LeakVerdict::Leak.word(), Tone::Alarm),
         () if growing.is_urgent() => ("grows", Tone::Alarm),
         () if growing.is_loading => {
             return Cell {

@@ -215,12 +215,14 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
     if let Some(growing) =
         growing.filter(|growing| !growing.is_leak() && (growing.is_urgent() || growing.is_loading))
     {
-        // The column is narrower than the edge of a tile.
-        let note = growth_note(growing);
-        return Cell {
-            text: note.text.replacen("full in", "full", 1),
-            ..note
+        let note = growth_note(model, growing);
+        // The time is beside the rate.
+        let text = if growing.is_urgent() {
+            "FULL SOON".to_owned()
+        } else {
+            note.text
         };
+        return Cell { text, ..note };
     }
     let growth = model
         .growth(&GpuOrProcess::Process(process))
@@ -270,7 +272,7 @@ pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Opti
         .find(|text| text.width() + 2 + COMMAND_AFTER_GROWTH <= room);
     Some(Cell {
         text: text.unwrap_or(rate),
-        tone: growth_note(growing).tone,
+        tone: growth_note(model, growing).tone,
     })
 }
 

@@ -109,7 +109,7 @@ impl ListColumn for ProcessColumn {
             Self::Origin => ColumnSpec::left("origin", "ORIGIN", 14, "what started it: Slurm, a container, tmux")
                 .on_screens_from(WIDEST),
             Self::Verdict => {
-                ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not; else before the command")
+                ColumnSpec::left("verdict", "VERDICT", 9, "whether it leaks, or holds memory that it should not; else before the command")
                     .on_screens_from(ON_REQUEST)
             }
             Self::Command => ColumnSpec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),

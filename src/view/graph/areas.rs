@@ -7,11 +7,15 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Style};
 
 use crate::app::layout::Area;
+use crate::model::MinMax;
 use crate::view::theme::{Fill, Theme};
 
 /// The steps of height in a cell.
 const STEPS: usize = 8;
 const EIGHT: f64 = 8.0;
+
+/// Memory that changed by less than this part of a plot, here a fiftieth, is steady.
+const STEADY: usize = 50;
 
 const BLOCKS: [char; STEPS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -24,6 +28,8 @@ pub(super) struct Areas {
     columns: Vec<Vec<usize>>,
     /// The area at the top of the last column; `None` before the first.
     top_area: Option<usize>,
+    /// The lowest and the highest step that a column reached; `None` before the first.
+    tops: Option<MinMax<usize>>,
 }
 
 impl Areas {
@@ -32,7 +38,15 @@ impl Areas {
             fills,
             columns: Vec::new(),
             top_area: None,
+            tops: None,
         }
+    }
+
+    /// Whether the whole stayed the same in all columns: then its upper edge says all.
+    fn is_steady(&self, plot: Area) -> bool {
+        let most = usize::from(plot.height) * STEPS / STEADY;
+        self.tops
+            .is_some_and(|tops| tops.high - tops.low <= most.max(1))
     }
 
     /// Adds a column of cells at the right. `heights` are the upper edges of the areas as shares of
@@ -58,6 +72,10 @@ impl Areas {
         });
         let mut parts: Vec<usize> = thickness.collect();
         let (whole, sum) = (steps(below), parts.iter().sum::<usize>());
+        if !parts.is_empty() {
+            let top = MinMax::of(whole);
+            self.tops = Some(self.tops.map_or(top, |tops| tops.with(top)));
+        }
         let thickest = (0..parts.len())
             .max_by_key(|part| parts[*part])
             .unwrap_or(0);
@@ -84,13 +102,16 @@ impl Areas {
     }
 
     pub(super) fn draw(&self, buffer: &mut Buffer, theme: Theme, plot: Area) {
+        let is_steady = self.is_steady(plot);
+        let style = |fill: Option<Fill>, place: f64| match fill {
+            Some(fill) if is_steady => theme.wash(fill, place),
+            Some(fill) => theme.fill(fill, place),
+            None => theme.dim(),
+        };
         for row in 0..plot.height {
             let place = f64::from(row) / f64::from(plot.height.max(2) - 1);
-            let styles: Vec<Style> = self
-                .fills
-                .iter()
-                .map(|fill| style(theme, *fill, place))
-                .collect();
+            let body = if is_steady { 0.0 } else { place };
+            let styles: Vec<Style> = self.fills.iter().map(|fill| style(*fill, body)).collect();
             let from = usize::from(row) * STEPS;
             for (x, tops) in (plot.x..plot.x + plot.width).zip(&self.columns) {
                 let cell = &mut buffer[(x, plot.y + plot.height - 1 - row)];
@@ -102,13 +123,13 @@ impl Areas {
                     // more is in this one.
                     above @ 0..STEPS => {
                         #[expect(clippy::cast_precision_loss, reason = "less than 8")]
-                        let place = 1.0 - (1.0 - place) * above as f64 / EIGHT;
+                        let place = 1.0 - (1.0 - body) * above as f64 / EIGHT;
                         let mut styles = styles.clone();
                         let top_area = tops
                             .iter()
                             .position(|top| Some(top) == tops.last())
                             .unwrap_or(0);
-                        styles[top_area] = style(theme, self.fills[top_area], place);
+                        styles[top_area] = style(self.fills[top_area], place);
                         self.draw_cell(cell, theme, from, tops, &styles);
                     }
                     _ => self.draw_cell(cell, theme, from, tops, &styles),
@@ -164,10 +185,6 @@ impl Areas {
     }
 }
 
-fn style(theme: Theme, fill: Option<Fill>, place: f64) -> Style {
-    fill.map_or(theme.dim(), |fill| theme.fill(fill, place))
-}
-
 /// The glyph of a filled cell.
 pub(super) fn glyph(theme: Theme, fill: Option<Fill>) -> char {
     fill.map_or('░', |fill| theme.area_glyph(fill))
@@ -199,8 +216,16 @@ mod tests {
     };
 
     fn drawn(theme: Theme) -> Buffer {
+        drawn_of(
+            theme,
+            [[0.25, 0.25, 0.25], [0.5, 0.75, 0.75], [0.375, 1.0, 1.0]],
+        )
+    }
+
+    /// Draws columns of three areas each, and a gap after them.
+    fn drawn_of(theme: Theme, columns: [[f64; 3]; 3]) -> Buffer {
         let mut areas = Areas::new(vec![Some(Fill::Allocated), Some(Fill::Unallocated), None]);
-        for heights in [[0.25, 0.25, 0.25], [0.5, 0.75, 0.75], [0.375, 1.0, 1.0]] {
+        for heights in columns {
             areas.push(PLOT, heights.into_iter());
         }
         areas.push(PLOT, std::iter::empty());
@@ -239,6 +264,19 @@ mod tests {
             (buffer[(1, 0)].bg, buffer[(2, 0)].bg),
             (Color::Reset, Color::Reset)
         );
+    }
+
+    #[test]
+    fn memory_that_stays_the_same_is_a_bright_edge_above_a_faint_area() {
+        let theme = Theme::new(false, ColourDepth::Rgb);
+        let steady = drawn_of(theme, [[0.75; 3]; 3]);
+        assert_eq!(rows(&steady), ["▄▄▄ ", "███ "]);
+        let edge = Some(steady[(0, 0)].fg);
+        assert_eq!(edge, theme.edge(Fill::Allocated).fg);
+        let wash = |place| theme.wash(Fill::Allocated, place).fg;
+        // Half of the edge is in the row above.
+        assert_eq!(Some(steady[(0, 1)].fg), wash(0.5));
+        assert!(wash(0.0) != wash(0.5) && wash(0.5) != edge);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Draws the load below a plot, a row for each: use of the multiprocessors, power and temperature.
 
 use ratatui::buffer::Buffer;
-use ratatui::style::Style;
 
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
@@ -21,7 +20,8 @@ struct LoadRow<'a> {
     curve: &'a Curve,
     edges: (u32, u32),
     words: fn(u32) -> String,
-    style: Style,
+    /// The colours of the area; `None` for a dim one.
+    fill: Option<Fill>,
 }
 
 /// Draws as many rows as the graph has: use, then power and temperature of the GPU, or of the GPU
@@ -57,14 +57,14 @@ pub(super) fn draw(
         curve,
         edges: (0, 100),
         words: |percent| format!("SM {percent:>3}%"),
-        style: theme.edge(Fill::Busy),
+        fill: Some(Fill::Busy),
     });
     let row = |name, curve, edges, words| LoadRow {
         name,
         curve,
         edges,
         words,
-        style: theme.dim(),
+        fill: None,
     };
     let power = history.map(|gpu| {
         row("power", &gpu.power, (0, limit), |watts| {
@@ -76,12 +76,17 @@ pub(super) fn draw(
             format!("{}°C", GpuHistory::celsius(kelvin))
         })
     });
-    let rows = usize::from(panel.rows_per_figure.max(1));
-    let starts = (panel.load..panel.load + panel.load_rows).step_by(rows);
-    for (y, row) in starts.zip([sm, power, temperature]) {
-        if let Some(row) = row {
-            row.draw(buffer, theme, panel, y, (at, model.now()));
+    let mut y = panel.load;
+    for (row, height) in [sm, power, temperature].iter().zip(panel.load_rows) {
+        if let Some(row) = row.as_ref().filter(|_| height > 0) {
+            let lines = Area {
+                y,
+                height,
+                ..panel.plot
+            };
+            row.draw(buffer, theme, panel, lines, (at, model.now()));
         }
+        y += height;
     }
 }
 
@@ -92,14 +97,13 @@ impl LoadRow<'_> {
         buffer: &mut Buffer,
         theme: Theme,
         panel: &Panel,
-        y: u16,
+        lines: Area,
         (at, now): (Moment, Moment),
     ) {
         let left = Area {
             x: panel.area.x,
-            y,
             width: AXIS,
-            height: panel.rows_per_figure.max(1),
+            ..lines
         };
         let value = self
             .curve
@@ -112,10 +116,10 @@ impl LoadRow<'_> {
             }
         }
         let (low, high) = self.edges;
-        let rows = u64::from(panel.rows_per_figure.max(1));
+        let rows = u64::from(lines.height);
         let parts = self.curve.over(&panel.window, now);
         // The lowest row is the first that fills.
-        for row in 0..panel.rows_per_figure.max(1) {
+        for row in 0..lines.height {
             let below = rows - 1 - u64::from(row);
             let step = |value: u32| {
                 let most = u64::from(high.saturating_sub(low)).max(1);
@@ -128,8 +132,12 @@ impl LoadRow<'_> {
                 .iter()
                 .map(|range| range.map_or(' ', |range| step(range.high)))
                 .collect();
-            let line = (panel.plot.x, y + row);
-            buffer.set_stringn(line.0, line.1, steps, usize::from(panel.past), self.style);
+            let place = f64::from(lines.height - row) / f64::from(lines.height);
+            let style = self
+                .fill
+                .map_or(theme.dim(), |fill| theme.fill(fill, place));
+            let line = (lines.x, lines.y + row);
+            buffer.set_stringn(line.0, line.1, steps, usize::from(panel.past), style);
         }
     }
 }

@@ -109,9 +109,9 @@ fn a_process_has_round_amounts_and_times_its_peak_and_its_first_memory() {
             " +15m",
         ],
     );
-    // 40 % of two rows.
-    shows(&line(&screen, "  SM  40%"), &["  SM  40%      ", "▆▆▆"]);
-    shows(&screen, &["      use "]);
+    // 40 % of a third of the graph.
+    shows(&line(&screen, "  SM  40%"), &["  SM  40%      ", "███"]);
+    shows(&line(&screen, "      use "), &["███"]);
 }
 
 #[test]

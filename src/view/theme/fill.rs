@@ -82,6 +82,9 @@ impl Theme {
     /// palette has a contrast of 3.
     pub(super) const DARK_END: f64 = 0.75;
 
+    /// The body of an area that says little, on the way from the background to the colour.
+    const WASH: f64 = 0.2;
+
     /// The style of a filled area at this place of its gradient, from 0 for the dark end to 1 for
     /// the bright end.
     pub(in crate::view) fn fill(self, fill: Fill, place: f64) -> Style {
@@ -110,6 +113,20 @@ impl Theme {
                 Style::new().fg(self.shown(faint))
             }
             None => self.fill(fill, 1.0).add_modifier(Modifier::DIM),
+        }
+    }
+
+    /// The style of a filled area that says little, at this share of the way from its body to its
+    /// upper edge.
+    pub(in crate::view) fn wash(self, fill: Fill, place: f64) -> Style {
+        match self.palette() {
+            Some(palette) if self.name != ThemeName::Safe => {
+                let place = (place.clamp(0.0, 1.0) * 7.0).round() / 7.0;
+                let share = Self::WASH + (1.0 - Self::WASH) * place;
+                let washed = palette.background.towards(fill.colour(palette), share);
+                Style::new().fg(self.shown(washed))
+            }
+            _ => self.faint(fill),
         }
     }
 
