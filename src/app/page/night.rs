@@ -121,3 +121,50 @@ fn hours(now: u64, window: &Window) -> String {
     line.truncate(window.parts());
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::{Bytes, Moment};
+    use crate::protocol::line::Line;
+    use crate::protocol::snapshot::example::host;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn hours_are_below_the_columns_in_which_they_begin() {
+        // A column is half an hour; the last one has 06:10.
+        let window = Window::until(Moment(30 * HOUR_MS), SPAN, 48);
+        let line = hours(246 * HOUR_MS + 10 * 60_000, &window);
+        let places = ["09:00", "12:00", "21:00", "00:00", "03:00"].map(|hour| line.find(hour));
+        assert_eq!(places, [5, 11, 29, 35, 41].map(Some), "{line}");
+    }
+
+    #[test]
+    fn a_time_that_was_not_seen_is_unknown_and_not_zero() {
+        let mut fleet = Fleet::default();
+        let host = host(1).with(7, "python a.py", 0, Bytes::from_gib(40));
+        fleet
+            .apply(HostKey::FIRST, Line::Full(Box::new(host)))
+            .unwrap();
+        let mut writer = Writer {
+            width: 24,
+            lines: Vec::new(),
+        };
+        describe(&mut writer, &fleet);
+        let strips: Vec<_> = writer
+            .lines
+            .iter()
+            .filter_map(|line| match line {
+                PageLine::Strip { label, values, .. } => Some((label.as_str(), values)),
+                _ => None,
+            })
+            .collect();
+        let [(usage, _), (user, memory)] = strips.as_slice() else {
+            panic!("{strips:?}");
+        };
+        assert_eq!((*usage, *user), ("GPU 0 SM", "  alice"));
+        assert!(memory[..23].iter().all(Option::is_none), "{memory:?}");
+        assert!(memory[23].is_some_and(|share| share > 0), "{memory:?}");
+    }
+}
