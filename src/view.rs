@@ -26,12 +26,14 @@ mod welcome;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
+use unicode_width::UnicodeWidthStr;
 
 use self::pen::Pen;
 pub(crate) use self::svg::Film;
 pub(crate) use self::theme::RoleColours;
 pub use self::theme::Theme;
 use crate::app::layout::{Area, Layout, SMALLEST};
+use crate::app::lists::user_totals::user_totals;
 use crate::app::{App, List, Mode};
 
 /// Draws everything.
@@ -109,13 +111,15 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
         height: layout.processes.height + layout.reason.height + layout.unread_note.height,
         ..layout.processes
     };
-    framed(
+    frame::draw(
         buffer,
         theme,
         processes.frame(),
-        "Processes",
         app.focus == List::Processes,
     );
+    if let Some(mut pen) = frame::title(buffer, theme, processes.frame(), "Processes") {
+        users(&mut pen, theme, app);
+    }
     if layout.graph.height > 0 {
         let graph = layout.graph;
         let area = Area {
@@ -136,6 +140,29 @@ fn frames(buffer: &mut Buffer, theme: Theme, app: &App, layout: &Layout) {
             // The head of the graph is on the upper edge.
             pen.put(" ".repeat(pen.room()), theme.text());
         }
+    }
+}
+
+/// Draws the memory of each user in the user's hue, as far as there is room, where the only host has
+/// several users.
+fn users(pen: &mut Pen<'_>, theme: Theme, app: &App) {
+    let mut hosts = app.fleet().hosts();
+    let (Some((_, model)), None) = (hosts.next(), hosts.next()) else {
+        return;
+    };
+    let users = user_totals(model);
+    if users.len() < 2 {
+        return;
+    }
+    for (name, totals) in users {
+        let held = totals.held();
+        if name.as_str().width() + held.width() + 4 > pen.room() {
+            return;
+        }
+        pen.skip(1)
+            .put(" ", theme.text())
+            .put(name.as_str(), theme.user(model.user_hue(&name)))
+            .put(format!(" {held} "), theme.text());
     }
 }
 

@@ -16,3 +16,4 @@ pub(crate) mod row_order;
 pub(crate) mod rows;
 pub(crate) mod unknown_processes;
 pub(crate) mod unread_stats;
+pub(crate) mod user_totals;

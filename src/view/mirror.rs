@@ -92,7 +92,7 @@ enum Growth {
 }
 
 /// Draws use upwards and memory downwards from an axis in the middle of an area. With an odd number
-/// of rows, memory has one more.
+/// of rows, use has one more: it moves, and memory is in the list too.
 pub(super) fn draw(
     buffer: &mut Buffer,
     theme: Theme,
@@ -100,7 +100,7 @@ pub(super) fn draw(
     usage: Option<&Samples>,
     memory: Option<&Samples>,
 ) {
-    let above = area.height / 2;
+    let above = area.height.div_ceil(2);
     let (upper, lower) = (
         Area {
             height: above,

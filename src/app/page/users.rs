@@ -1,13 +1,14 @@
 //! The page of users: what each holds now, and the GPU-hours that it held without computing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{PageLine, Writer};
+use crate::app::lists::user_totals::{UserTotals, user_totals};
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Percent};
+use crate::base::units::Percent;
 use crate::model::{Fleet, HostModel, ProcessHistory, Window};
-use crate::output::labels::{gpu_labels, period, program, short_amount};
+use crate::output::labels::{gpu_labels, period};
 use crate::protocol::snapshot::Gpu;
 
 /// The longest time that the hours are counted over.
@@ -22,27 +23,18 @@ const HEADINGS: &str = "GPUS       PROC  MEMORY     SM   HELD   IDLE  RUNS";
 /// The width of the numbers of GPUs.
 const GPUS_WIDTH: usize = 10;
 
-/// The processes, memory and hours of one user on a host.
-#[derive(Debug, Default)]
-struct UserTotals {
-    gpus: BTreeSet<usize>,
-    processes: usize,
-    memory: Bytes,
-    /// Whether the memory of some process is not known: the user holds more.
-    is_lower_bound: bool,
-    /// The use of the multiprocessors of all its GPUs, in percent of one GPU; `None` where no use
-    /// is known.
-    sm: Option<f32>,
-    programs: BTreeSet<String>,
-    /// The GPU-hours for which the user held memory, and those of them in which nobody computed on
-    /// the GPU.
-    hours: GpuHours,
-}
-
+/// The GPU-hours for which a user held memory, and those of them in which nobody computed on the GPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct GpuHours {
     held: f64,
     idle: f64,
+}
+
+impl GpuHours {
+    fn add(&mut self, other: Self) {
+        self.held += other.held;
+        self.idle += other.idle;
+    }
 }
 
 /// Writes the users of each host, the one who holds most memory first, and their sum.
@@ -65,23 +57,26 @@ pub(super) fn describe(writer: &mut Writer, fleet: &Fleet) {
 }
 
 fn describe_host(writer: &mut Writer, model: &HostModel) {
-    let users = totals(model);
+    let users = user_totals(model);
+    let hours = hours(model);
     if users.is_empty() {
         writer.field("", "nobody uses a GPU");
         return;
     }
     writer.field("", HEADINGS);
-    let mut by_memory: Vec<(&Text, &UserTotals)> = users.iter().collect();
-    by_memory.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.memory));
-    for (name, totals) in &by_memory {
+    let (mut all, mut all_hours) = (UserTotals::default(), GpuHours::default());
+    for (name, totals) in &users {
+        let hours = hours.get(name).copied().unwrap_or_default();
         writer.lines.push(PageLine::User {
-            name: (*name).clone(),
+            name: name.clone(),
             hue: model.user_hue(name),
-            figures: figures(model, totals),
+            figures: figures(model, totals, hours),
         });
+        all.add(totals);
+        all_hours.add(hours);
     }
     if users.len() > 1 {
-        writer.field("all", figures(model, &sum(&users)));
+        writer.field("all", figures(model, &all, all_hours));
     }
     let seen = seen(model);
     writer.field("", "");
@@ -94,7 +89,7 @@ fn describe_host(writer: &mut Writer, model: &HostModel) {
     );
 }
 
-fn figures(model: &HostModel, totals: &UserTotals) -> String {
+fn figures(model: &HostModel, totals: &UserTotals, hours: GpuHours) -> String {
     let gpus: Vec<usize> = totals.gpus.iter().copied().collect();
     let labels = model
         .latest()
@@ -111,36 +106,11 @@ fn figures(model: &HostModel, totals: &UserTotals) -> String {
     format!(
         "{gpus:<GPUS_WIDTH$} {:>4}  {:>6}  {sm:>5}  {:>5.1}  {:>5.1}  {}",
         totals.processes,
-        memory(totals),
-        totals.hours.held,
-        totals.hours.idle,
+        totals.held(),
+        hours.held,
+        hours.idle,
         programs.join(", ")
     )
-}
-
-/// The memory of a user: `≥61.0G` where that of a process is not known, `?` where none is.
-fn memory(totals: &UserTotals) -> String {
-    match (totals.is_lower_bound, totals.memory) {
-        (true, Bytes(0)) => "?".to_owned(),
-        (true, known) => format!("≥{}", short_amount(known)),
-        (false, known) => short_amount(known),
-    }
-}
-
-fn sum(users: &BTreeMap<Text, UserTotals>) -> UserTotals {
-    let mut all = UserTotals::default();
-    for totals in users.values() {
-        all.gpus.extend(&totals.gpus);
-        all.processes += totals.processes;
-        all.memory = Bytes(all.memory.0 + totals.memory.0);
-        all.is_lower_bound |= totals.is_lower_bound;
-        if let Some(sm) = totals.sm {
-            all.sm = Some(all.sm.unwrap_or(0.0) + sm);
-        }
-        all.hours.held += totals.hours.held;
-        all.hours.idle += totals.hours.idle;
-    }
-    all
 }
 
 /// The time that the hours of a host are counted over.
@@ -149,38 +119,12 @@ fn seen(model: &HostModel) -> Duration {
     model.now().since(began).min(LONGEST)
 }
 
-fn totals(model: &HostModel) -> BTreeMap<Text, UserTotals> {
-    let mut users: BTreeMap<Text, UserTotals> = BTreeMap::new();
-    let Some(snapshot) = model.latest() else {
-        return users;
-    };
-    for total in model.process_totals() {
-        let Some(process) = snapshot.process(total.process) else {
-            continue;
-        };
-        let Ok(name) = &process.facts.user else {
-            continue;
-        };
-        let user = users.entry(name.clone()).or_default();
-        user.gpus.extend(&total.gpus);
-        user.processes += 1;
-        user.programs.insert(program(process));
-        match total.memory {
-            Ok(memory) => {
-                user.memory = Bytes(user.memory.0 + memory.bytes.0);
-                user.is_lower_bound |= memory.is_lower_bound;
-            }
-            Err(_) => user.is_lower_bound = true,
-        }
-        if let Ok(sm) = total.sm {
-            user.sm = Some(user.sm.unwrap_or(0.0) + sm.value());
-        }
-    }
-    for gpu in &snapshot.gpus {
+/// Returns the hours of each user on all GPUs.
+fn hours(model: &HostModel) -> BTreeMap<Text, GpuHours> {
+    let mut users: BTreeMap<Text, GpuHours> = BTreeMap::new();
+    for gpu in model.latest().iter().flat_map(|snapshot| &snapshot.gpus) {
         for (name, hours) in hours_on(model, gpu) {
-            let user = users.entry(name).or_default();
-            user.hours.held += hours.held;
-            user.hours.idle += hours.idle;
+            users.entry(name).or_default().add(hours);
         }
     }
     users
@@ -225,41 +169,4 @@ fn hours_on(model: &HostModel, gpu: &Gpu) -> BTreeMap<Text, GpuHours> {
 
 fn user(process: &ProcessHistory) -> Option<Text> {
     process.facts()?.user.clone().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::host_key::HostKey;
-    use crate::protocol::line::Line;
-    use crate::protocol::snapshot::Missing;
-    use crate::protocol::snapshot::example::host;
-
-    /// The memory that the page shows for the only user of a host.
-    fn memory_shown(is_known: bool) -> String {
-        let mut host = host(1).with(7, "python a.py", 0, Bytes::from_gib(12)).with(
-            8,
-            "python b.py",
-            0,
-            Bytes::from_gib(3),
-        );
-        if !is_known {
-            for process in &mut host.gpus[0].processes {
-                process.memory = Err(Missing::Unsupported);
-            }
-        }
-        let mut fleet = Fleet::default();
-        fleet
-            .apply(HostKey::FIRST, Line::Full(Box::new(host)))
-            .unwrap();
-        let (_, model) = fleet.hosts().next().unwrap();
-        let users = totals(model);
-        assert_eq!(users.len(), 1);
-        users.values().map(memory).collect()
-    }
-
-    #[test]
-    fn unknown_memory_of_a_user_is_not_none() {
-        assert_eq!([true, false].map(memory_shown), ["15.0G", "?"]);
-    }
 }

@@ -135,7 +135,7 @@ impl LoadRow<'_> {
             let place = f64::from(lines.height - row) / f64::from(lines.height);
             let style = self
                 .fill
-                .map_or(theme.dim(), |fill| theme.fill(fill, place));
+                .map_or(theme.dim(), |fill| theme.wash(fill, place));
             let line = (lines.x, lines.y + row);
             buffer.set_stringn(line.0, line.1, steps, usize::from(panel.past), style);
         }

@@ -126,6 +126,7 @@ impl Theme {
                 let washed = palette.background.towards(fill.colour(palette), share);
                 Style::new().fg(self.shown(washed))
             }
+            _ if place > 0.0 => self.fill(fill, place),
             _ => self.faint(fill),
         }
     }
