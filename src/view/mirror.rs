@@ -153,8 +153,8 @@ fn draw_half(buffer: &mut Buffer, theme: Theme, area: Area, samples: &Samples, g
                 true => theme.faint(samples.fill),
                 false => theme.fill(samples.fill, 0.4 + 0.6 * place),
             };
-            // A steady line has no area where it is the only row.
-            let is_line = samples.is_steady && area.height == 1;
+            // A steady line has no area where it is the only row of a graph.
+            let is_line = samples.is_steady && area.height == 1 && growth == Growth::Up;
             pen.put(glyph(columns, growth, is_line).to_string(), style);
         }
     }
