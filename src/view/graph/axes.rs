@@ -113,17 +113,22 @@ impl Level {
         let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
         // The forecast is drawn over the future, and must not cover the name.
         let end = panel.plot.x + panel.past;
-        let has_room =
-            |x: &u16| (x - 1..=x + width).all(|x| self.is_free(buffer[(x, row)].symbol()));
-        let free = (panel.plot.x + 2..end.saturating_sub(width))
-            .step_by(2)
-            .find(has_room);
+        let free_in = |row: u16| {
+            let has_room =
+                |x: &u16| (x - 1..=x + width).all(|x| self.is_free(buffer[(x, row)].symbol()));
+            (panel.plot.x + 2..end.saturating_sub(width))
+                .step_by(2)
+                .find(has_room)
+                .map(|x| (x, row))
+        };
         // The upper edge of an area hides a line in its row. The name of the capacity says that
-        // memory is almost full.
-        let last = end
+        // memory is almost full: it is above the edge then, or over it.
+        let above = (row > panel.plot.y && self.is_capacity).then(|| row - 1);
+        let over = end
             .checked_sub(width + 1)
-            .filter(|x| self.is_capacity && *x > panel.plot.x);
-        let x = free.or(last)?;
+            .filter(|x| self.is_capacity && *x > panel.plot.x)
+            .map(|x| (x, row));
+        let (x, row) = free_in(row).or_else(|| free_in(above?)).or(over)?;
         // Blanks separate the name from the line.
         write_over(
             buffer,
