@@ -292,6 +292,8 @@ impl<'a> Pen<'a> {
             });
             parts[part.unwrap_or(PARTS - 1)].1
         };
+        // The colour of the words beside a bar is not that of its parts.
+        let tint = Style { fg: None, ..tint };
         #[expect(
             clippy::cast_precision_loss,
             reason = "a bar has fewer than 2^52 cells"
@@ -391,4 +393,36 @@ pub(super) fn parts(breakdown: &Breakdown) -> [(Bytes, Fill); 3] {
             Fill::Other,
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::layout::Rect;
+
+    use super::*;
+    use crate::app::settings::ThemeName;
+    use crate::base::terminal::ColourDepth;
+
+    #[test]
+    fn a_bar_beside_words_keeps_the_colours_of_its_parts_in_every_theme() {
+        let area = Area {
+            width: 4,
+            height: 1,
+            ..Area::default()
+        };
+        for name in [ThemeName::Dark, ThemeName::Terminal, ThemeName::Nord] {
+            let theme = Theme::new(false, ColourDepth::Rgb).with(name);
+            let mut buffer = Buffer::empty(Rect::new(0, 0, 4, 1));
+            let mut pen = Pen::at(&mut buffer, area, 0).unwrap();
+            let parts = [(Bytes(1), Fill::Allocated), (Bytes(1), Fill::Other)];
+            pen.amounts(theme, parts, Bytes(2), 4, theme.text());
+            for (x, fill, place) in [(0, Fill::Allocated, 0.25), (3, Fill::Other, 1.0)] {
+                assert_eq!(
+                    Some(buffer[(x, 0)].fg),
+                    theme.fill(fill, place).fg,
+                    "{name}"
+                );
+            }
+        }
+    }
 }
