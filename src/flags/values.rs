@@ -53,6 +53,12 @@ pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
     }
 }
 
+/// Parses a unit of memory, and returns its bytes.
+pub(crate) fn unit(text: &str) -> Result<u64, String> {
+    Bytes::unit(text.trim())
+        .ok_or_else(|| format!("`{text}` is no unit of memory: say bytes, KiB, MiB, GiB, MB or GB"))
+}
+
 pub(crate) fn recording_size(text: &str) -> Result<Bytes, String> {
     /// Room for some frames of a large host in each part.
     const SMALLEST: Bytes = Bytes(1_000_000);

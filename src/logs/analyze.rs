@@ -1,8 +1,8 @@
 //! `gputop analyze`: judges whether memory leaked in a log, and when it runs out; for people and
 //! for scripts.
 //!
-//! Reads the CSV of `nvidia-smi --query-gpu` and `--query-compute-apps`, plain times and bytes, and
-//! the lines of `gputop --json -l SECONDS`, and recordings. Each series of memory goes to the leak
+//! Reads CSV of any columns, tables of `nvidia-smi` and of other monitors, JSON, lines of text of
+//! trainers, the lines of `gputop --json -l SECONDS`, and recordings. Each series of memory goes to the leak
 //! detector of the live view. No driver and no agent are used.
 //!
 //! The parts of a process's memory are judged as well if the log has them: in gputop's own lines,
@@ -13,20 +13,30 @@
 //! instead.
 
 mod cells;
+mod column_names;
 mod columns;
 mod dates;
 #[cfg(test)]
 mod doubtful_log_tests;
+mod doubts;
 mod episodes;
+mod falls;
+mod first_rows;
+mod full_end;
 mod gputop_lines;
+mod guessed_columns;
 mod headline;
 mod input;
 mod interleaved;
 mod json;
+mod json_values;
 mod judged;
 mod limits;
 mod log;
+mod log_options;
+mod log_samples;
 mod log_span;
+mod loose_samples;
 mod next_steps;
 mod other_formats;
 mod picture;
@@ -34,21 +44,28 @@ mod picture;
 mod post_mortem_tests;
 mod rows;
 mod series;
+mod series_summary;
 mod summary;
+mod table_reader;
 #[cfg(test)]
 mod tests;
 mod text;
+mod text_lines;
 mod time_order;
 mod unreadable;
 
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 
+pub(crate) use self::input::is_log;
 use self::log::{LogProblem, LogReader};
+use self::log_options::LogOptions;
+pub(crate) use self::series_summary::{LogSummary, SeriesSummary, summarize};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::flags::{OutputArgs, values};
@@ -56,16 +73,35 @@ use crate::output::{self, Exit, TextStyle};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnalyzeArgs {
-    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV of `nvidia-smi --query-gpu`
-    /// or `--query-compute-apps` with timestamps, in any order of columns, with or without header
-    /// and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns named
-    /// `allocated_bytes` and `reserved_bytes` are PyTorch's figures. `-` for the standard input
+    /// Recordings, and logs, plain or compressed with gzip or zstd: CSV with a time or a step and
+    /// memory, in any order of columns; tables of `nvidia-smi -l`, `dmon`, `pmon`, gpustat, nvitop,
+    /// nvtop and rocm-smi; exports of W&B, TensorBoard, Grafana and Prometheus; lines of trainers;
+    /// or lines of `gputop --json -l SECONDS`. Columns named `allocated_bytes` and
+    /// `reserved_bytes` are PyTorch's figures. `-` for the standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
     /// Memory of the GPU, such as `80GiB`, if the log does not have it
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     capacity: Option<Bytes>,
+
+    /// Time between two samples, such as `5` (seconds) or `1m`, for a log without times, or whose
+    /// steps have an even length
+    #[arg(long, value_name = "SPAN", value_parser = values::positive_span)]
+    interval: Option<Duration>,
+
+    /// The column of the times or steps [default: chosen by name and content]
+    #[arg(long, value_name = "COLUMN")]
+    time: Option<String>,
+
+    /// The column of the memory in use, or the label in lines of text; repeatable [default: chosen
+    /// by name and content, and named in the output]
+    #[arg(long, value_name = "COLUMN")]
+    memory: Vec<String>,
+
+    /// The unit of memory, if the log does not tell it: `bytes`, `KiB`, `MiB`, `GiB`, `MB` or `GB`
+    #[arg(long, value_name = "UNIT", value_parser = values::unit)]
+    unit: Option<u64>,
 
     /// Describe the memory of each GPU and process, however many there are, and list all events.
     /// Without it, a table shows those of many that leaked or are suspect
@@ -76,10 +112,22 @@ pub(crate) struct AnalyzeArgs {
     output: OutputArgs,
 }
 
+impl AnalyzeArgs {
+    fn options(&self) -> LogOptions {
+        LogOptions {
+            capacity: self.capacity,
+            interval: self.interval,
+            time: self.time.clone(),
+            memory: self.memory.clone(),
+            unit: self.unit,
+        }
+    }
+}
+
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
     for path in &args.files {
-        let mut log = LogReader::new(args.capacity);
+        let mut log = LogReader::new(args.options());
         let name = if path.as_os_str() == "-" {
             input::read_stdin(&mut log).context("cannot read the standard input")?;
             Text::new(next_steps::STANDARD_INPUT)
@@ -114,7 +162,11 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     }
     let problems = || logs.iter().filter_map(|(_, log)| log.problem.as_ref());
     Ok(match () {
-        () if problems().any(|problem| matches!(problem, LogProblem::Mixed(_))) => Exit::Error,
+        () if problems()
+            .any(|problem| matches!(problem, LogProblem::Mixed(_) | LogProblem::Unit(_))) =>
+        {
+            Exit::Error
+        }
         () if problems().count() == logs.len() => Exit::Nothing,
         () => Exit::Success,
     }

@@ -20,7 +20,7 @@ pub(crate) use self::findings::{HeldMemory, LeakFound, RunEvent, SuspectFound};
 pub(crate) use self::fold::{fold, fold_with};
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::memory_layer::MemoryLayer;
-pub(crate) use self::observed_growth::ObservedGrowth;
+pub(crate) use self::observed_growth::{ObservedGrowth, rate_error};
 pub(crate) use self::process_run::ProcessRun;
 pub(crate) use self::range::RunRange;
 use crate::base::text::Text;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::io::Write as _;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -208,6 +209,23 @@ fn unreadable_logs_are_reported_in_a_sentence() {
         "{}",
         nothing.stderr
     );
+}
+
+#[test]
+fn logs_of_other_programs_are_right_and_spoiled_ones_are_never_silently_wrong() {
+    let done = run(Command::new("python3")
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/formats/check.py"
+        ))
+        .arg(env!("CARGO_BIN_EXE_gputop")));
+    assert_eq!(done.code, OK, "{}", done.text());
+    let count = done
+        .text()
+        .lines()
+        .filter(|line| line.contains(" right "))
+        .count();
+    assert!(count > 60, "{}", done.text());
 }
 
 #[test]

@@ -196,12 +196,22 @@ fn without_thousands(cell: &str) -> Cow<'_, str> {
     let number = cell
         .trim_end_matches(|letter: char| letter.is_alphabetic())
         .trim_end();
+    // Two points are between thousands, too: `20.971.520.000`.
+    let has_points = number.matches('.').nth(1).is_some();
     let Some(separator) = number
         .chars()
-        .find(|character| SEPARATORS.contains(character))
+        .find(|character| SEPARATORS.contains(character) || has_points && *character == '.')
     else {
         return Cow::Borrowed(cell);
     };
+    if separator == '.' {
+        let is_grouped = number.split('.').skip(1).all(|group| group.len() == 3);
+        return if is_grouped {
+            Cow::Owned(cell.replacen('.', "", number.matches('.').count()))
+        } else {
+            Cow::Borrowed(cell)
+        };
+    }
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let mut groups = whole.split(separator);
     let is_digits =
@@ -223,8 +233,11 @@ fn without_thousands(cell: &str) -> Cow<'_, str> {
 /// `[Insufficient Permissions]` …
 pub(super) fn is_missing(cell: &str) -> bool {
     cell.starts_with('[') && cell.ends_with(']')
-        || cell.eq_ignore_ascii_case("n/a")
         || cell.is_empty()
+        || cell.len() <= 7
+            && ["n/a", "-", "--", "nan", "null", "none", "no data"]
+                .iter()
+                .any(|word| cell.eq_ignore_ascii_case(word))
 }
 
 pub(super) fn is_gpu(cell: &str) -> bool {

@@ -9,9 +9,10 @@ pub(super) const ACCEPTED: &str = "accepted are `2026/11/21 13:05:42.123`, `2026
     `11/21/2026 1:05:42 PM`, times of day or since the start as `13:05:42`, and seconds";
 
 /// Dates that begin with something else than year, month and day.
-const OTHER_FORMS: [&str; 8] = [
+const OTHER_FORMS: [&str; 9] = [
     "%a %b %d %H:%M:%S%.f %Y",
     "%a, %d %b %Y %H:%M:%S%.f",
+    "%a %d %b %Y %I:%M:%S%.f %p",
     "%d %b %Y %H:%M:%S%.f",
     "%d-%b-%Y %H:%M:%S%.f",
     "%d/%b/%Y:%H:%M:%S%.f",

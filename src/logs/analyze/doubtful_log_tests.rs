@@ -353,7 +353,7 @@ fn other_formats_are_named_with_the_command_to_run() {
         ),
         (
             "memory.used [MiB]\n5 MiB\n6 MiB\n",
-            "the header has no timestamp",
+            "the log has no times: if its samples are 5 seconds apart, add `--interval 5`",
             "--query-gpu=timestamp,index,",
         ),
         (

@@ -100,7 +100,8 @@ impl<'a> EpisodeRecorder<'a> {
         let Some(episode) = self.episodes.last_mut() else {
             return;
         };
-        if verdict > episode.verdict {
+        let is_raised = verdict > episode.verdict;
+        if is_raised {
             (episode.verdict, episode.called_at) = (verdict, at);
             self.gained = Bytes(0);
         }
@@ -109,7 +110,12 @@ impl<'a> EpisodeRecorder<'a> {
             // A fall empties the evidence: the figures before it tell more.
             if evidence.gained.0 >= self.gained.0 / 2 {
                 (episode.evidence, episode.part) = (evidence, part.or(episode.part));
-                episode.from = seconds(evidence.since);
+                // Later evidence of a long growth may begin later, and the growth does not.
+                episode.from = if is_raised {
+                    seconds(evidence.since)
+                } else {
+                    episode.from.min(seconds(evidence.since))
+                };
             }
         }
     }

@@ -1,10 +1,9 @@
 //! The sentence that says what happened to a series.
 
-use std::time::Duration;
-
 use super::episodes::{Episode, EpisodeEnd};
 use super::judged::JudgedSeries;
-use crate::base::units::{Bytes, Elapsed};
+use crate::base::text::Text;
+use crate::base::units::Bytes;
 use crate::model::{LeakVerdict, MemoryPart};
 
 /// Returns the name of a series: `GPU 0, process 4711 (python)`; with several hosts, `left, GPU 0`.
@@ -24,17 +23,52 @@ pub(super) fn name(judged: &JudgedSeries) -> String {
 
 pub(super) fn gpu_name(judged: &JudgedSeries) -> String {
     let series = &judged.series;
-    match (&series.gpu, series.is_index, series.is_by_order) {
+    let label = series.label.as_ref().filter(|_| series.gpu.is_some());
+    let label = label.map_or_else(String::new, |label| format!(", {label}"));
+    let name = match (&series.gpu, series.is_index, series.is_by_order) {
         (Some(gpu), true, true) => format!("GPU {gpu} (by order)"),
         (Some(gpu), true, false) => format!("GPU {gpu}"),
         (Some(gpu), false, _) => gpu.to_string(),
-        (None, ..) => "memory".to_owned(),
-    }
+        (None, ..) => series
+            .label
+            .as_ref()
+            .map_or_else(|| "memory".to_owned(), Text::to_string),
+    };
+    format!("{name}{label}")
 }
 
 /// Says what happened: `LEAKED from 12m24s to 2h00m (22:31 to 00:19), +1.5 GiB/min, ended at 79.6
 /// of 80 GiB`.
+///
+/// Memory that is full at the end is told first: `FULL at 2h10m, +19 GiB in the last 1h50m`.
 pub(super) fn headline(judged: &JudgedSeries) -> String {
+    /// A program that takes all memory at its start has it for most of the time.
+    const AT_START: f64 = 0.25;
+    let Some(full) = judged.full else {
+        return story(judged);
+    };
+    let is_grown = judged.worst_verdict() >= LeakVerdict::Suspect;
+    if !is_grown && full.at < judged.span * AT_START {
+        return story(judged);
+    }
+    let clock = judged
+        .clock(full.at)
+        .map_or_else(String::new, |clock| format!(" ({clock})"));
+    let story = if is_grown {
+        format!("; {}", story(judged))
+    } else {
+        format!("; {}", share(judged, judged.held, None))
+    };
+    format!(
+        "FULL at {}{clock}, +{} in the last {}{story}",
+        judged.moment(full.at),
+        plain(full.gained),
+        judged.times.elapsed(full.at - full.from)
+    )
+}
+
+/// Says what happened before memory was full, or without that.
+fn story(judged: &JudgedSeries) -> String {
     let leaks: Vec<&Episode> = judged
         .episodes
         .iter()
@@ -56,7 +90,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
         return format!(
             "LEAKED{which} {}, {}, {}",
             span(judged, leak),
-            rate(leak),
+            rate(judged, leak),
             ending(judged, leak)
         );
     }
@@ -68,7 +102,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
             format!(
                 "too soon to say: {} sample{plural} in {}",
                 judged.samples,
-                elapsed(judged.span)
+                judged.times.elapsed(judged.span)
             )
         }
         (LeakVerdict::Suspect, Some(suspect)) => {
@@ -77,8 +111,8 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
                 .map_or_else(String::new, |clock| format!(" ({clock})"));
             format!(
                 "suspect since {}{clock}, {}, {at_end}",
-                elapsed(suspect.from),
-                rate(suspect)
+                judged.moment(suspect.from),
+                rate(judged, suspect)
             )
         }
         (verdict, Some(suspect)) => {
@@ -86,7 +120,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
                 "{}; suspect {}, {}; {at_end}",
                 word(verdict),
                 span(judged, suspect),
-                rate(suspect)
+                rate(judged, suspect)
             )
         }
         (verdict, None) => {
@@ -97,7 +131,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
             format!(
                 "{} for {}{creep}; {at_end}",
                 word(verdict),
-                elapsed(judged.span)
+                judged.times.elapsed(judged.span)
             )
         }
     }
@@ -110,20 +144,20 @@ fn span(judged: &JudgedSeries, episode: &Episode) -> String {
     let clocks = clocks.map_or_else(String::new, |(from, to)| format!(" ({from} to {to})"));
     format!(
         "from {} to {}{clocks}",
-        elapsed(episode.from),
-        elapsed(episode.to)
+        judged.moment(episode.from),
+        judged.moment(episode.to)
     )
 }
 
 /// Returns the rate with the part that grows: `allocated +30 MiB/min`.
-pub(super) fn rate(episode: &Episode) -> String {
+pub(super) fn rate(judged: &JudgedSeries, episode: &Episode) -> String {
     let part = match episode.part {
         Some(MemoryPart::Allocated) => "allocated ",
         Some(MemoryPart::Cache) => "unallocated ",
         Some(MemoryPart::Outside) => "not PyTorch's ",
         _ => "",
     };
-    format!("{part}{}", episode.evidence.rate)
+    format!("{part}{}", judged.rate(episode.evidence.rate))
 }
 
 fn ending(judged: &JudgedSeries, leak: &Episode) -> String {
@@ -173,8 +207,4 @@ pub(super) fn word(verdict: LeakVerdict) -> &'static str {
         LeakVerdict::Suspect => "suspect",
         LeakVerdict::Steady | LeakVerdict::Leak => verdict.word(),
     }
-}
-
-pub(super) fn elapsed(seconds: f64) -> Elapsed {
-    Elapsed(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

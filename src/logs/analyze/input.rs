@@ -34,6 +34,30 @@ pub(super) fn read_file(path: &Path, name: &Text, log: &mut LogReader) -> io::Re
     read(file, name.as_str(), size, log)
 }
 
+/// Whether a file is a log of another program, and no recording and no lines of gputop. A file that
+/// cannot be read is none.
+pub(crate) fn is_log(path: &Path) -> bool {
+    let first = || -> io::Result<Vec<u8>> {
+        /// A line of gputop begins with its kind or its host.
+        const BEGIN: u64 = 256;
+        let open = compressed_log::open(File::open(path)?, "analyze")?;
+        let mut bytes = Vec::new();
+        open.text.take(BEGIN).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    is_file
+        && first().is_ok_and(|bytes| {
+            let text = String::from_utf8_lossy(&bytes);
+            let text = text.trim_start_matches('\u{feff}').trim_start();
+            let is_line = text.starts_with('{')
+                && ["\"kind\":", "\"source\":", "\"schema\":"]
+                    .iter()
+                    .any(|key| text.contains(key));
+            !text.is_empty() && !is_line
+        })
+}
+
 /// Whether a file is a recording in zstd frames, and not another text that was compressed with
 /// zstd.
 fn is_recording(path: &Path) -> bool {
@@ -109,7 +133,12 @@ fn read_lines(
         if line.contains(&0) {
             line.retain(|byte| *byte != 0);
         }
-        log.line(&String::from_utf8_lossy(&line));
+        // Progress bars are written over each other, and are lines of their own.
+        let text = String::from_utf8_lossy(&line);
+        match text.trim_end_matches(['\r', '\n']) {
+            text if text.contains('\r') => text.split('\r').for_each(|part| log.line(part)),
+            text => log.line(text),
+        }
         if bytes_read >= next_report && shows_progress {
             next_report += PROGRESS_STEP;
             let of_size = if size > 0 {

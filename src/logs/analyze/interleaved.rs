@@ -50,7 +50,7 @@ pub(super) fn separate(
     }
     let is_unnamed = |row: &LogRow| {
         let series = &series[row.series as usize];
-        series.gpu.is_none() && series.pid.is_none()
+        series.gpu.is_none() && series.pid.is_none() && series.label.is_none()
     };
     let places: Vec<usize> = rows
         .iter()
@@ -108,7 +108,8 @@ pub(super) fn separate(
     }
     moved.sort_by_key(|row| row.line);
     rows.retain(|row| {
-        series[row.series as usize].gpu.is_some() || series[row.series as usize].pid.is_some()
+        let series = &series[row.series as usize];
+        series.gpu.is_some() || series.pid.is_some() || series.label.is_some()
     });
     rows.extend(moved);
     rows.sort_by_key(|row| row.line);

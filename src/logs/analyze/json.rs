@@ -50,12 +50,15 @@ fn file_json(name: &Text, log: &AnalyzedLog) -> Value {
         "first_bad_lines": first.collect::<Vec<_>>(),
         "missing_readings": log.missing,
         "notes": log.notes,
+        "memory_columns": log.memory_names,
+        "doubts": log.doubts,
         "problem": log.problem.as_ref().map(LogProblem::sentence),
     })
 }
 
 fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let series = &judged.series;
+    let axis = JsonAxis(judged);
     let index = series
         .gpu
         .as_ref()
@@ -64,7 +67,7 @@ fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let falls = judged
         .falls
         .iter()
-        .map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
+        .map(|fall| json!({"at": axis.place(fall.at), "sentence": fall.words(), "given_back_bytes": fall.given_back}));
     let mut value = json!({
         "host": series.host,
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
@@ -72,9 +75,9 @@ fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         "verdict": judged.verdict().name(),
         "worst_verdict": judged.worst_verdict().name(),
         "headline": headline::headline(judged),
-        "episodes": judged.episodes.iter().map(episode_json).collect::<Vec<_>>(),
-        "timeline": judged.timeline.iter().map(verdict_json).collect::<Vec<_>>(),
-        "forecasts": judged.forecasts.iter().map(verdict_json).collect::<Vec<_>>(),
+        "episodes": judged.episodes.iter().map(|episode| axis.episode(episode)).collect::<Vec<_>>(),
+        "timeline": judged.timeline.iter().map(|timed| axis.verdict(timed)).collect::<Vec<_>>(),
+        "forecasts": judged.forecasts.iter().map(|timed| axis.verdict(timed)).collect::<Vec<_>>(),
         "gpu_uuid": series.uuid,
         "process_name": judged.name,
         "advice": advice_json(&judged.pattern.map_or_else(Vec::new, |pattern| on_growth(&[pattern]))),
@@ -88,46 +91,89 @@ fn series_json(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         "requested_bytes": series.allocator.map(|allocator| allocator.active().saturating_sub(allocator.rounding)),
         "capacity_bytes": judged.capacity,
         "samples": judged.samples,
-        "span_seconds": judged.span,
+        "span_seconds": judged.times.steps.is_none().then_some(judged.span),
         "falls": falls.collect::<Vec<_>>(),
     });
+    if let Some(label) = &series.label {
+        value["label"] = json!(label);
+    }
+    // In a log of steps, times are steps.
+    if let Some(steps) = judged.times.steps {
+        value["time_unit"] = json!(steps.word);
+        value["span_steps"] = json!(steps.count(judged.span));
+    }
+    if let Some(full) = judged.full {
+        value["full_at"] = json!(axis.place(full.at));
+    }
     if let Some(file) = file {
         value["file"] = json!(file);
     }
     value
 }
 
-fn episode_json(episode: &Episode) -> Value {
-    let end: &str = episode.end.into();
-    json!({
-        "verdict": episode.verdict.name(),
-        "from": episode.from,
-        "to": episode.to,
-        "called_at": episode.called_at,
-        "withdrawn_at": episode.withdrawn_at,
-        "end": end,
-        "rate_bytes_per_s": episode.evidence.rate.0.round(),
-        "held_bytes": episode.held,
-        "limit_bytes": episode.limit,
-        "part": episode.part.map(part_name),
-    })
-}
+/// Writes the times of a series: seconds since its beginning, or steps.
+struct JsonAxis<'a>(&'a JudgedSeries);
 
-fn verdict_json(timed: &TimedVerdict) -> Value {
-    let forecast = timed.evidence.and_then(|evidence| evidence.forecast);
-    let seconds =
-        |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
-    let mut value = json!({
-        "at": timed.at,
-        "verdict": timed.verdict.name(),
-        "rate_bytes_per_s": timed.evidence.map(|evidence| evidence.rate.0.round()),
-        "oom_in_s": seconds(forecast.map(|forecast| forecast.likely)),
-        "oom_low_s": seconds(forecast.map(|forecast| forecast.low)),
-        "oom_high_s": seconds(forecast.map(|forecast| forecast.high)),
-    });
-    // Few logs have parts, so the key is left out of the others.
-    if let Some(part) = timed.part {
-        value["part"] = json!(part_name(part));
+impl JsonAxis<'_> {
+    fn place(&self, at: f64) -> f64 {
+        match self.0.times.steps {
+            Some(steps) => steps.step(self.0.since_log_began(at)),
+            None => at,
+        }
     }
-    value
+
+    /// Adds a rate under the name of its period.
+    fn add_rate(&self, value: &mut Value, rate: Option<f64>) {
+        match self.0.times.steps {
+            Some(steps) => {
+                value["rate_bytes_per_step"] =
+                    json!(rate.map(|rate| (rate * steps.seconds).round()));
+            }
+            None => value["rate_bytes_per_s"] = json!(rate.map(f64::round)),
+        }
+    }
+
+    fn episode(&self, episode: &Episode) -> Value {
+        let end: &str = episode.end.into();
+        let mut value = json!({
+            "verdict": episode.verdict.name(),
+            "from": self.place(episode.from),
+            "to": self.place(episode.to),
+            "called_at": self.place(episode.called_at),
+            "withdrawn_at": episode.withdrawn_at.map(|at| self.place(at)),
+            "end": end,
+            "held_bytes": episode.held,
+            "limit_bytes": episode.limit,
+            "part": episode.part.map(part_name),
+        });
+        self.add_rate(&mut value, Some(episode.evidence.rate.0));
+        value
+    }
+
+    fn verdict(&self, timed: &TimedVerdict) -> Value {
+        let forecast = timed.evidence.and_then(|evidence| evidence.forecast);
+        let seconds =
+            |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
+        let mut value = json!({ "at": self.place(timed.at), "verdict": timed.verdict.name() });
+        self.add_rate(&mut value, timed.evidence.map(|evidence| evidence.rate.0));
+        let spans = [
+            ("oom_in", forecast.map(|forecast| forecast.likely)),
+            ("oom_low", forecast.map(|forecast| forecast.low)),
+            ("oom_high", forecast.map(|forecast| forecast.high)),
+        ];
+        for (name, span) in spans {
+            match self.0.times.steps {
+                Some(steps) => {
+                    let count = seconds(span).map(|seconds| steps.count(seconds).round());
+                    value[format!("{name}_steps")] = json!(count);
+                }
+                None => value[format!("{name}_s")] = json!(seconds(span)),
+            }
+        }
+        // Few logs have parts, so the key is left out of the others.
+        if let Some(part) = timed.part {
+            value["part"] = json!(part_name(part));
+        }
+        value
+    }
 }

@@ -1,15 +1,21 @@
 //! Judges each series of a log as the live view would have done, sample by sample.
 
+use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::episodes::{Episode, EpisodeEnd, EpisodeRecorder, between};
-use super::log_span::LogSpan;
+use super::falls::MemoryFall;
+use super::full_end::FullEnd;
+use super::log_span::{self, LogSpan};
 use super::rows::LogRow;
 use super::series::LogSeries;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Evidence, GrowthPattern, LeakVerdict, MemoryDrop, MemoryPart, PartedDetector};
+use crate::model::{
+    Evidence, GrowthPattern, LeakVerdict, MemoryPart, PartedDetector, Rate, describe_evidence,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemorySplit {
@@ -69,8 +75,9 @@ pub(super) struct JudgedSeries {
     pub(super) creep: Option<String>,
     /// The parts of memory in the last sample, if known.
     pub(super) split: Option<MemorySplit>,
-    /// Sudden falls, with seconds since the start.
-    pub(super) falls: Vec<(f64, MemoryDrop)>,
+    pub(super) falls: Vec<MemoryFall>,
+    /// How memory became full. `None` if it is not full at the end.
+    pub(super) full: Option<FullEnd>,
     /// The memory in use in the last sample.
     pub(super) held: Bytes,
     /// Whether the log goes on after the last sample: the process ended.
@@ -151,6 +158,7 @@ impl JudgedSeries {
             span: between(first, last),
             ..Self::default()
         };
+        let mut used_before = Bytes(0);
         let mut detector = PartedDetector::default();
         let mut episodes = EpisodeRecorder::new(rows);
         let mut last_evidence = f64::NEG_INFINITY;
@@ -185,8 +193,15 @@ impl JudgedSeries {
             if let Some((when, fall)) = detector.held().last_drop()
                 && when == moment
             {
-                judged.falls.push((at, fall));
+                judged.falls.push(MemoryFall {
+                    at,
+                    kind: fall,
+                    given_back: used_before.saturating_sub(sample.used()),
+                    is_of_gpu: series.pid.is_none(),
+                    has_pytorch: parts.is_some(),
+                });
             }
+            used_before = sample.used();
             points.push(at, sample.used().0);
             if let Some([_, bytes]) = parts {
                 allocated.push(at, bytes.0);
@@ -194,6 +209,7 @@ impl JudgedSeries {
         }
         judged.duplicates = (rows.len() - judged.samples) as u64;
         judged.episodes = episodes.finish();
+        judged.full = FullEnd::of(rows);
         judged.points = points.finish();
         judged.set_growth(&detector, leak_pattern);
         if detector.growth().part == Some(MemoryPart::Allocated) {
@@ -232,11 +248,76 @@ impl JudgedSeries {
         self.reason = growing.reason();
         self.creep = growing.detector.slow_growth();
         self.last = TimedVerdict::of(detector, self.span);
+        if self.times.steps.is_some() {
+            // The detector speaks of times.
+            let evidence = self.last.evidence.filter(|_| self.reason.is_some());
+            self.reason = evidence.map(|evidence| self.describe(self.last.part, &evidence));
+            self.creep = None;
+        }
         // A leak that ended with its program does not grow at the end of the log. Its advice depends
         // on the pattern that it had while it grew.
         self.pattern = growing
             .pattern()
             .or(leak_pattern.filter(|_| self.verdict() == LeakVerdict::Leak));
+    }
+
+    /// Returns a moment of the series in words, counted from the beginning of the series: `2h10m`,
+    /// or `step 4,800`.
+    pub(super) fn moment(&self, at: f64) -> String {
+        match self.times.steps {
+            Some(_) => self.times.at(self.since_log_began(at)),
+            None => self.times.at(at),
+        }
+    }
+
+    /// Returns the seconds since the beginning of the log, of a moment of the series.
+    pub(super) fn since_log_began(&self, at: f64) -> f64 {
+        at + between_times(self.times.begin, self.begin)
+    }
+
+    /// Returns a rate in bytes per second in words: `+1.5 GiB/min`, or `+10 MiB/step`.
+    pub(super) fn rate(&self, rate: Rate) -> String {
+        let Some(steps) = self.times.steps else {
+            return rate.to_string();
+        };
+        let per_step = rate.0 * steps.seconds;
+        let amount = Bytes::parse_number(&format!("{:.0}", per_step.abs()), 1).unwrap_or_default();
+        let sign = if per_step < 0.0 { '-' } else { '+' };
+        format!(
+            "{sign}{}/{}",
+            amount.to_string().replace(".0 ", " "),
+            steps.word
+        )
+    }
+
+    /// Describes evidence in the words of the log's axis.
+    pub(super) fn describe(&self, part: Option<MemoryPart>, evidence: &Evidence) -> String {
+        let Some(steps) = self.times.steps else {
+            return describe_evidence(part, evidence);
+        };
+        let highs = if evidence.maxima == 1 {
+            "high"
+        } else {
+            "highs"
+        };
+        let mut text = format!(
+            "{} for {} ({} new {highs}, {:.0} expected by chance)",
+            self.rate(evidence.rate),
+            steps.words(steps.count(evidence.span)),
+            evidence.maxima,
+            evidence.chance.round().max(1.0)
+        );
+        if let Some(forecast) = evidence.forecast {
+            let count = |span: Duration| steps.count(span.as_secs_f64());
+            let _infallible: std::fmt::Result = write!(
+                text,
+                "; full in {} ({} to {})",
+                steps.words(count(forecast.likely)),
+                log_span::number(count(forecast.low)),
+                log_span::number(count(forecast.high))
+            );
+        }
+        text
     }
 
     /// Returns the time of day so many seconds after the beginning; `None` if the log has no dates.
@@ -367,4 +448,12 @@ impl ThinnedCurve {
         self.end_part();
         self.points
     }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a log is shorter than 200,000 years"
+)]
+fn between_times(from: i64, to: i64) -> f64 {
+    (to - from) as f64 / 1000.0
 }

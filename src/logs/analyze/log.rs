@@ -1,58 +1,57 @@
-//! Reads a log line by line. A line is a header, a row, a JSON line of gputop, or unreadable for a
-//! reason.
+//! Reads a log line by line. A line is a header, a row, a JSON line of gputop, a line of another
+//! program, or unreadable for a reason.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::rc::Rc;
-
-use super::cells::{self, CellSplitter, Cells};
-use super::columns::{self, LogColumns};
-use super::dates::LogTimes;
+use super::columns::{self, LogAxis};
+use super::doubts::{self, BareNumbers};
 use super::gputop_lines::{GputopLines, SnapshotSample};
+use super::json_values::JsonDocuments;
 use super::judged::{self, JudgedSeries};
-use super::log_span::LogSpan;
+use super::log_options::LogOptions;
+use super::log_samples::LogSamples;
+use super::log_span::{LogSpan, StepAxis};
+use super::loose_samples::LooseSamples;
 use super::other_formats::OtherFormat;
 use super::rows::LogRow;
 use super::series::LogSeries;
+use super::table_reader::{TableReader, TextOutcome};
+use super::text_lines::TextLines;
+use super::time_order::LogClock;
 use super::unreadable::{UnreadableLines, UnreadableReason};
 use super::{interleaved, limits, time_order};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::host_tag::HostTag;
-use crate::protocol::snapshot::{Missing, Reading};
 
 #[derive(Debug, Default)]
 pub(super) struct LogReader {
-    capacity: Option<Bytes>,
+    options: LogOptions,
     lines: u64,
-    columns: Option<Rc<LogColumns>>,
-    /// The character between two cells, known from the header or the first row.
-    separator: Option<char>,
-    splitter: CellSplitter,
-    times: LogTimes,
-    /// Rows with their line numbers, kept until there are enough of them to guess the columns.
-    pending: Vec<(u64, String)>,
-    rows: Vec<LogRow>,
-    series: Vec<LogSeries>,
-    series_by_key: HashMap<String, usize>,
-    /// The room for the key of a row.
-    key: String,
-    unreadable: UnreadableLines,
-    missing: u64,
+    table: TableReader,
+    samples: LogSamples,
     gputop_lines: GputopLines,
+    text: TextLines,
+    /// The samples of lines of text.
+    text_samples: LooseSamples,
+    /// The numbers of the first lines of text without an amount, and their number.
+    plain_lines: UnreadableLines,
+    json: JsonDocuments,
+    json_samples: LooseSamples,
     other_format: Option<OtherFormat>,
-    /// Why the last header cannot be used. Its rows must not be guessed.
-    header_error: Option<&'static str>,
+    has_gputop_lines: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct AnalyzedLog {
+pub(crate) struct AnalyzedLog {
     pub(super) lines: u64,
     pub(super) unreadable: UnreadableLines,
     /// The number of missing readings: rows with a cell such as `[N/A]`, and samples of gputop's
     /// lines without a value.
     pub(super) missing: u64,
     pub(super) notes: Vec<String>,
+    /// The columns of memory that were judged, by their names in the log.
+    pub(super) memory_names: Vec<Text>,
+    /// Sentences on units that may be wrong, each with the option that settles it.
+    pub(super) doubts: Vec<String>,
     pub(super) times: LogSpan,
     /// The memory of the GPU that the user gave.
     pub(super) given_capacity: Option<Bytes>,
@@ -67,20 +66,38 @@ pub(super) enum LogProblem {
     Empty(String),
     /// The rows are of several GPUs that cannot be told apart.
     Mixed(String),
+    /// The amounts are no memory of a GPU in the unit that the log tells.
+    Unit(String),
 }
 
 impl LogProblem {
     pub(super) fn sentence(&self) -> &str {
         match self {
-            Self::Empty(sentence) | Self::Mixed(sentence) => sentence,
+            Self::Empty(sentence) | Self::Mixed(sentence) | Self::Unit(sentence) => sentence,
         }
     }
 }
 
+/// The axis of the samples, and what is to be said about them.
+#[derive(Debug, Default)]
+struct ReadSamples {
+    axis: LogAxis,
+    has_dates: bool,
+    zone: i64,
+    is_nvidia_smi: bool,
+    /// Whether nothing tells the unit of memory.
+    has_no_unit: bool,
+    /// The bytes of bare numbers, and the highest of them.
+    unit: u64,
+    highest_number: f64,
+    notes: Vec<String>,
+}
+
 impl LogReader {
-    pub(super) fn new(capacity: Option<Bytes>) -> Self {
+    pub(super) fn new(options: LogOptions) -> Self {
         Self {
-            capacity,
+            table: TableReader::new(options.clone()),
+            options,
             ..Self::default()
         }
     }
@@ -92,66 +109,51 @@ impl LogReader {
         if line.is_empty() {
             return;
         }
-        if self.rows.is_empty() && self.other_format.is_none() {
+        if self.samples.rows.is_empty() && self.other_format.is_none() {
             self.other_format = OtherFormat::of_line(line);
         }
         match line.as_bytes()[0] {
-            b'#' => {}
-            b'{' => self.gputop_line(line),
+            b'#' => self.marked_line(line),
+            b'{' if self.has_gputop_lines || line.contains("\"kind\":\"") => {
+                self.has_gputop_lines = true;
+                self.gputop_line(line);
+            }
+            _ if self.json.takes(line) => {
+                if let Some(Err(reason)) = self.json.line(self.lines, line, &mut self.json_samples)
+                {
+                    self.samples
+                        .unreadable
+                        .add(self.lines, UnreadableReason::new(reason));
+                }
+            }
             _ => {
-                let mut splitter = std::mem::take(&mut self.splitter);
-                self.text_line(line, &mut splitter);
-                self.splitter = splitter;
+                let is_text = !self.text_samples.is_empty();
+                let outcome = self
+                    .table
+                    .line(self.lines, line, is_text, &mut self.samples);
+                self.read_text(outcome);
             }
         }
     }
 
-    /// Reads a header or a row.
-    fn text_line(&mut self, line: &str, splitter: &mut CellSplitter) {
-        /// The number of rows from which the columns are guessed when there is no header.
-        const ROWS_TO_GUESS: usize = 64;
-        let number = self.lines;
-        if let (Some(columns), Some(separator)) = (self.columns.clone(), self.separator) {
-            let cells = split(line, separator, splitter);
-            let time = self
-                .times
-                .time(columns.cell(columns.time, cells), columns.time_unit);
-            if time.is_some() {
-                return self.row(number, cells, &columns, time);
-            }
-        }
-        let own_separator = cells::separator(line);
-        let header = splitter.split(line, own_separator).to_vec();
-        if columns::is_header(&header, self.columns.is_some()) {
-            match LogColumns::of_header(&header) {
-                Ok(columns) => {
-                    self.columns = Some(columns.into());
-                    self.separator = Some(own_separator);
-                }
-                Err(reason) => {
-                    self.header_error = Some(reason);
-                    self.unreadable.add(number, UnreadableReason::new(reason));
-                }
-            }
+    /// Reads a line that begins with `#`: the header of a table, or a time.
+    fn marked_line(&mut self, line: &str) {
+        let is_text = !self.text_samples.is_empty();
+        let outcome = self
+            .table
+            .marked_header(self.lines, line, is_text, &mut self.samples);
+        self.read_text(outcome);
+    }
+
+    /// Reads lines that are no rows of a table.
+    fn read_text(&mut self, outcome: TextOutcome) {
+        let TextOutcome::NotTable(lines) = outcome else {
             return;
-        }
-        let separator = self.separator.unwrap_or(own_separator);
-        let cells = split(line, separator, splitter);
-        // Only a row shows the separator: text before the first row has no time.
-        if self.separator.is_none()
-            && cells
-                .to_vec()
-                .iter()
-                .any(|cell| self.times.time(cell, None).is_some())
-        {
-            self.separator = Some(separator);
-        }
-        if let Some(columns) = self.columns.clone() {
-            return self.row(number, cells, &columns, None);
-        }
-        self.pending.push((number, line.to_owned()));
-        if self.pending.len() >= ROWS_TO_GUESS {
-            self.guess_columns(splitter);
+        };
+        for (number, line) in lines {
+            if !self.text.line(number, &line, &mut self.text_samples) && !line.starts_with('#') {
+                self.plain_lines.add(number, UnreadableReason::NO_COLUMNS);
+            }
         }
     }
 
@@ -164,19 +166,19 @@ impl LogReader {
         };
         match gputop_lines.apply(tag.as_ref().map_or(0, |tag| tag.host_key), line) {
             Ok((time, samples)) => {
-                self.times.has_date = true;
+                self.table.times.has_date = true;
                 for sample in samples {
                     let Some(used) = sample.used else {
-                        self.missing += 1;
+                        self.samples.missing += 1;
                         continue;
                     };
                     let place = self.series_of_sample(tag.as_ref(), &sample);
-                    self.rows
-                        .push(LogRow::new(time, self.lines, place, used, sample.limit));
+                    self.samples
+                        .add(time, self.lines, place, used, sample.limit);
                     let pytorch = sample
                         .reserved
                         .map(|reserved| [reserved.sum(), reserved.allocated]);
-                    let series = &mut self.series[place];
+                    let series = &mut self.samples.series[place];
                     series
                         .pytorch
                         .extend(pytorch.map(|parts| (self.lines, parts)));
@@ -184,12 +186,13 @@ impl LogReader {
                 }
             }
             Err(reason) => self
+                .samples
                 .unreadable
                 .add(self.lines, UnreadableReason::new(reason)),
         }
-        self.times.zone = gputop_lines
+        self.table.times.zone = gputop_lines
             .zone(tag.as_ref().map_or(0, |tag| tag.host_key))
-            .unwrap_or(self.times.zone);
+            .unwrap_or(self.table.times.zone);
         self.gputop_lines = gputop_lines;
     }
 
@@ -199,213 +202,108 @@ impl LogReader {
         let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
         let id = sample.process.map(|(id, _)| id);
         let ids = id.map(|id| (id.pid, id.start_ticks));
-        *self
-            .series_by_key
-            .entry(format!("{host_key} {uuid} {ids:?}"))
-            .or_insert_with(|| {
-                let name = sample
-                    .process
-                    .and_then(|(_, process)| process?.facts.comm.clone().ok());
-                self.series.push(LogSeries {
-                    host: tag.and_then(|tag| tag.name.clone()),
-                    gpu: Some(Text::new(index.to_string())),
-                    is_index: true,
-                    uuid: Some(sample.gpu.uuid.0.clone()),
-                    pid: id.map(|id| id.pid),
-                    names: name.into_iter().map(|name| (0, name)).collect(),
-                    total: sample.gpu.load.memory_total.ok(),
-                    ..LogSeries::default()
-                });
-                self.series.len() - 1
-            })
-    }
-
-    fn guess_columns(&mut self, splitter: &mut CellSplitter) {
-        let separator = |line: &str| self.separator.unwrap_or_else(|| cells::separator(line));
-        let pending: Vec<Vec<String>> = self
-            .pending
-            .iter()
-            .map(|(_, line)| {
-                split(line, separator(line), splitter)
-                    .to_vec()
-                    .into_iter()
-                    .map(str::to_owned)
-                    .collect()
-            })
-            .collect();
-        // Most lines with a time are rows, and rows have the same number of cells.
-        let mut times = LogTimes::default();
-        let dated: Vec<Vec<String>> = pending
-            .into_iter()
-            .filter(|cells| cells.iter().any(|cell| times.time(cell, None).is_some()))
-            .collect();
-        let mut lengths: Vec<usize> = dated.iter().map(Vec::len).collect();
-        lengths.sort_unstable();
-        let usual = lengths.get(lengths.len() / 2).copied();
-        let rows: Vec<Vec<String>> = dated
-            .into_iter()
-            .filter(|cells| Some(cells.len()) == usual)
-            .collect();
-        self.columns = LogColumns::guess(&rows)
-            .filter(|_| self.header_error.is_none())
-            .map(Rc::new);
-        for (number, line) in std::mem::take(&mut self.pending) {
-            match &self.columns {
-                Some(columns) => {
-                    let columns = Rc::clone(columns);
-                    let separator = self.separator.unwrap_or_else(|| cells::separator(&line));
-                    self.row(number, split(&line, separator, splitter), &columns, None);
-                }
-                None => {
-                    let reason = self
-                        .header_error
-                        .map_or(UnreadableReason::NO_COLUMNS, UnreadableReason::new);
-                    self.unreadable.add(number, reason);
-                }
+        let key = format!("{host_key} {uuid} {ids:?}");
+        self.samples.place(&key, || {
+            let name = sample
+                .process
+                .and_then(|(_, process)| process?.facts.comm.clone().ok());
+            LogSeries {
+                host: tag.and_then(|tag| tag.name.clone()),
+                gpu: Some(Text::new(index.to_string())),
+                is_index: true,
+                uuid: Some(sample.gpu.uuid.0.clone()),
+                pid: id.map(|id| id.pid),
+                names: name.into_iter().map(|name| (0, name)).collect(),
+                total: sample.gpu.load.memory_total.ok(),
+                ..LogSeries::default()
             }
-        }
+        })
     }
 
-    /// Reads a row. `time` is its time, if that was parsed before.
-    fn row(&mut self, number: u64, cells: Cells<'_>, columns: &LogColumns, time: Option<i64>) {
-        match self.read_row(number, cells, columns, time) {
-            Ok((time, Ok(used), place)) => {
-                self.rows.push(LogRow::new(time, number, place, used, None));
-                self.series[place]
-                    .pytorch
-                    .extend(columns.pytorch(cells).map(|parts| (number, parts)));
+    /// Ends the reading: the samples of tables count, else those of JSON or of text.
+    fn end_reading(&mut self) -> ReadSamples {
+        let is_text = !self.text_samples.is_empty();
+        let outcome = self.table.finish(is_text, &mut self.samples);
+        self.read_text(outcome);
+        let columns = self.table.columns.clone();
+        let (text, json) = (
+            std::mem::take(&mut self.text_samples),
+            std::mem::take(&mut self.json_samples),
+        );
+        let loose = if text.len() > json.len() {
+            (text, 1 << 20)
+        } else {
+            (json, 1)
+        };
+        let plain = std::mem::take(&mut self.plain_lines);
+        if loose.0.len() > self.samples.rows.len() {
+            let (loose, default_unit) = loose;
+            (self.samples.rows, self.samples.series) = (Vec::new(), Vec::new());
+            let has_dates = loose.has_dates;
+            let highest_number = loose.highest_number;
+            let summary = loose.finish(&self.options, default_unit, &mut self.samples);
+            self.samples.unreadable = UnreadableLines::default();
+            let mut notes = summary.notes;
+            if !summary.without_unit.is_empty() {
+                let unit = columns::unit_name(default_unit);
+                let names: Vec<String> = summary
+                    .without_unit
+                    .iter()
+                    .map(|name| {
+                        if name.is_empty() {
+                            "memory".to_owned()
+                        } else {
+                            format!("`{name}`")
+                        }
+                    })
+                    .collect();
+                notes.push(format!(
+                    "no unit of {}: taken for {unit}; another one is given with `--unit`",
+                    names.join(", ")
+                ));
             }
-            Ok((_, Err(_), _)) => self.missing += 1,
-            Err(reason) => self.unreadable.add(number, reason),
+            return ReadSamples {
+                axis: summary.axis,
+                has_dates,
+                has_no_unit: !summary.without_unit.is_empty(),
+                unit: self.options.unit.unwrap_or(default_unit),
+                highest_number,
+                notes,
+                ..ReadSamples::default()
+            };
         }
-    }
-
-    /// Returns the time, the memory in use and the index of the series, or why the row cannot be
-    /// read.
-    fn read_row(
-        &mut self,
-        number: u64,
-        cells: Cells<'_>,
-        columns: &LogColumns,
-        time: Option<i64>,
-    ) -> Result<(i64, Reading<Bytes>, usize), UnreadableReason> {
-        let cell = |column: usize| columns.cell(column, cells);
-        // A process name may contain commas.
-        let has_too_many = cells.len() > columns.count && columns.name.is_none();
-        if cells.len() < columns.count || has_too_many {
-            let plural = if cells.len() == 1 { "" } else { "s" };
-            let reason = format!("{} cell{plural} instead of {}", cells.len(), columns.count);
-            return Err(UnreadableReason::of_cell(
-                reason,
-                &cells.to_vec().join(", "),
-            ));
+        self.samples.unreadable.extend(plain);
+        ReadSamples {
+            axis: if self.has_gputop_lines {
+                LogAxis::Time
+            } else {
+                self.table.axis
+            },
+            has_dates: self.table.times.has_date,
+            zone: self.table.times.zone,
+            is_nvidia_smi: columns
+                .as_ref()
+                .is_some_and(|columns| columns.is_nvidia_smi),
+            has_no_unit: self.table.has_no_unit,
+            unit: columns.as_ref().map_or(1, |columns| columns.used_unit),
+            highest_number: self.table.highest_number,
+            notes: columns
+                .iter()
+                .filter_map(|columns| columns.guess.clone())
+                .collect(),
         }
-        let time = time.or_else(|| self.times.time(cell(columns.time), columns.time_unit));
-        let time = time.ok_or_else(|| {
-            UnreadableReason::of_cell(UnreadableReason::NO_TIME, cell(columns.time))
-        })?;
-        let used = cells::amount(cell(columns.used), columns.used_unit);
-        let used = used
-            .ok_or_else(|| UnreadableReason::of_cell("no amount of memory", cell(columns.used)))?;
-        let pid = |column: usize| {
-            cell(column)
-                .parse()
-                .map_err(|_| UnreadableReason::of_cell("no PID", cell(column)))
-        };
-        let pid: Option<u32> = columns.pid.map(pid).transpose()?;
-        let total_cell = columns.total.map(cell);
-        let total = total_cell.and_then(|cell| cells::amount(cell, columns.total_unit)?.ok());
-        let used = match (columns.is_free, used, total) {
-            (true, Ok(free), Some(total)) => Ok(total.saturating_sub(free)),
-            (true, ..) => Err(Missing::Unsupported),
-            (false, used, _) => used,
-        };
-        let place = self.series_of_row(columns, pid, cell);
-        let series = &mut self.series[place];
-        if let Some(name) = columns.name.map(cell) {
-            series.rename(number, name);
-        }
-        series.total = total.or(series.total);
-        Ok((time, used, place))
-    }
-
-    /// Returns the index of the series of a row. Without a column for the GPU, rows with different
-    /// capacities are of different GPUs.
-    fn series_of_row<'a>(
-        &mut self,
-        columns: &LogColumns,
-        pid: Option<u32>,
-        cell: impl Fn(usize) -> &'a str,
-    ) -> usize {
-        let host = columns.host.map(&cell);
-        let gpu = columns.index.or(columns.gpu).map(&cell);
-        let is_total_sure = gpu.is_none() && columns.guess.is_none();
-        let total = columns
-            .total
-            .filter(|_| is_total_sure)
-            .map(&cell)
-            .filter(|total| !cells::is_missing(total));
-        self.key.clear();
-        for part in [gpu, host, total, columns.pid.map(&cell)] {
-            self.key.push_str(part.unwrap_or(""));
-            self.key.push('\0');
-        }
-        if let Some(place) = self.series_by_key.get(&self.key) {
-            return *place;
-        }
-        self.series.push(LogSeries {
-            host: host.map(Text::new),
-            gpu: gpu.map(Text::new),
-            is_index: columns.index.is_some(),
-            uuid: columns.gpu.map(|column| Text::new(cell(column))),
-            pid,
-            is_pytorch_only: columns
-                .pytorch
-                .is_some_and(|[(reserved, _), _]| reserved == columns.used),
-            ..LogSeries::default()
-        });
-        self.series_by_key
-            .insert(self.key.clone(), self.series.len() - 1);
-        self.series.len() - 1
     }
 
     pub(super) fn finish(mut self) -> AnalyzedLog {
-        if !self.pending.is_empty() {
-            let mut splitter = std::mem::take(&mut self.splitter);
-            self.guess_columns(&mut splitter);
-        }
-        let columns = self.columns.take();
-        let mut notes: Vec<String> = columns
-            .iter()
-            .filter_map(|columns| columns.guess.clone())
-            .collect();
-        let turned_around = time_order::turn_around(&mut self.rows);
-        let is_turned_around = turned_around.is_some();
-        notes.extend(turned_around);
-        notes.extend(time_order::straighten(&mut self.rows, self.times.has_date));
-        let is_nvidia_smi = columns.is_some_and(|columns| columns.is_nvidia_smi);
-        let mut problem = None;
-        match interleaved::separate(
-            &mut self.rows,
-            &mut self.series,
-            is_nvidia_smi,
-            is_turned_around,
-        ) {
-            Ok(note) => notes.extend(note),
-            Err(sentence) => {
-                problem = Some(LogProblem::Mixed(sentence));
-                (self.rows, notes) = (Vec::new(), Vec::new());
-            }
-        }
-        if problem.is_none() && self.rows.is_empty() {
-            problem = Some(LogProblem::Empty(self.why_empty()));
-        }
-        if !self.rows.is_sorted_by_key(|row| row.time) {
-            self.rows.sort_by_key(|row| row.time);
-        }
-        limits::add_limits(&mut self.rows, &self.series, self.capacity);
+        let mut read = self.end_reading();
+        let mut notes = std::mem::take(&mut read.notes);
+        let mut rows = std::mem::take(&mut self.samples.rows);
+        let mut series = std::mem::take(&mut self.samples.series);
+        let mut problem = self.order(&mut rows, &mut series, &read, &mut notes);
+        let step_axis = self.scale(&mut rows, read.axis);
+        limits::add_limits(&mut rows, &series, self.options.capacity);
         let has_capacity =
-            self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
+            self.options.capacity.is_some() || series.iter().any(|series| series.total.is_some());
         if !has_capacity && problem.is_none() {
             notes.push(
                 "the log has no memory capacity, so there is no forecast without --capacity"
@@ -413,60 +311,142 @@ impl LogReader {
             );
         }
         // A log of one host need not name it.
-        if self
-            .series
-            .iter()
-            .all(|series| series.host == self.series[0].host)
-        {
-            self.series.iter_mut().for_each(|series| series.host = None);
+        if series.iter().all(|one| one.host == series[0].host) {
+            for one in &mut series {
+                one.host = None;
+            }
         }
-        let times = LogSpan::new(&self.rows, self.times.has_date.then_some(self.times.zone));
-        let series = judged::judge_all(
-            std::mem::take(&mut self.rows),
-            &self.series,
-            self.capacity,
-            times,
-        );
+        let has_dates = read.has_dates && read.axis == LogAxis::Time;
+        let times = LogSpan::new(&rows, has_dates.then_some(read.zone), step_axis);
+        let mut series = judged::judge_all(rows, &series, self.options.capacity, times);
         let duplicates: u64 = series.iter().map(|judged| judged.duplicates).sum();
         if duplicates > 0 {
+            let place = if step_axis.is_some() { "step" } else { "time" };
             notes.push(format!(
-                "{duplicates} samples have the time of another one: the highest of each time counts"
+                "{duplicates} samples have the {place} of another one: the highest of each {place} counts"
             ));
         }
-        let Self {
-            lines,
-            unreadable,
-            missing,
-            ..
-        } = self;
+        let mut doubts = Vec::new();
+        if problem.is_none() {
+            problem = doubts::error_of_capacity(&series, read.unit).map(LogProblem::Unit);
+            let bare = BareNumbers {
+                has_no_unit: read.has_no_unit,
+                unit: read.unit,
+                highest: read.highest_number,
+            };
+            doubts = doubts::of(&series, &bare);
+            doubts.extend(self.table.doubts);
+            let has_unit =
+                read.has_dates || self.table.has_time_unit || self.options.interval.is_some();
+            if read.axis == LogAxis::Time && !has_unit {
+                doubts.extend(doubts::of_times(&series));
+            }
+        }
+        if problem.is_some() {
+            (series, notes, doubts) = (Vec::new(), Vec::new(), Vec::new());
+        }
         AnalyzedLog {
-            lines,
-            unreadable,
-            missing,
+            lines: self.lines,
+            unreadable: self.samples.unreadable,
+            missing: self.samples.missing,
             notes,
+            memory_names: self.table.memory_names,
+            doubts,
             times,
-            given_capacity: self.capacity,
+            given_capacity: self.options.capacity,
             series,
             problem,
         }
     }
 
+    /// Brings the rows into the order of time. Returns why they cannot be judged.
+    fn order(
+        &self,
+        rows: &mut Vec<LogRow>,
+        series: &mut Vec<LogSeries>,
+        read: &ReadSamples,
+        notes: &mut Vec<String>,
+    ) -> Option<LogProblem> {
+        let turned_around = time_order::turn_around(rows);
+        let is_turned_around = turned_around.is_some();
+        notes.extend(turned_around);
+        let clock = match read.axis {
+            LogAxis::Time if read.has_dates => LogClock::Dates,
+            LogAxis::Time => LogClock::TimesOfDay,
+            LogAxis::Steps(word) => LogClock::Steps(word),
+            LogAxis::None => LogClock::Numbers,
+        };
+        notes.extend(time_order::straighten(rows, clock));
+        let mut problem = None;
+        if read.axis != LogAxis::None {
+            match interleaved::separate(rows, series, read.is_nvidia_smi, is_turned_around) {
+                Ok(note) => notes.extend(note),
+                Err(sentence) => problem = Some(LogProblem::Mixed(sentence)),
+            }
+        }
+        if problem.is_none() && rows.is_empty() {
+            problem = Some(LogProblem::Empty(self.why_empty()));
+        } else if read.axis == LogAxis::None && self.options.interval.is_none() {
+            problem = Some(LogProblem::Empty(self.why_without_times(rows)));
+        }
+        if problem.is_some() {
+            rows.clear();
+        }
+        if !rows.is_sorted_by_key(|row| row.time) {
+            rows.sort_by_key(|row| row.time);
+        }
+        problem
+    }
+
+    /// Gives the rows of a log without times the times that the detector needs.
+    fn scale(&self, rows: &mut [LogRow], axis: LogAxis) -> Option<StepAxis> {
+        match (axis, self.options.interval) {
+            (_, Some(interval)) => {
+                let ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX);
+                for row in rows {
+                    row.time = (row.time / 1000).saturating_mul(ms);
+                }
+                None
+            }
+            (LogAxis::Steps(word), None) => Some(StepAxis::scale(rows, word)),
+            _ => None,
+        }
+    }
+
+    /// Says that a log has no times, and the option that gives them.
+    fn why_without_times(&self, rows: &[LogRow]) -> String {
+        let format = self.other_format;
+        let name = format.and_then(OtherFormat::name).unwrap_or("the log");
+        let last = rows.iter().map(|row| row.time).max().unwrap_or(0);
+        if let Some(format) = format.filter(|format| last == 0 && format.name().is_none()) {
+            return format.advice();
+        }
+        if last == 0 {
+            return format!(
+                "{name} shows one moment: record with `{}`",
+                super::other_formats::GPU_COMMAND
+            );
+        }
+        format!(
+            "{name} has no times: if its samples are 5 seconds apart, add `--interval 5`; or record with `{}`",
+            super::other_formats::GPU_COMMAND
+        )
+    }
+
     /// Says why the log has no rows, and what to record.
     fn why_empty(&self) -> String {
+        if let Some(reason) = self
+            .table
+            .header_error
+            .as_ref()
+            .filter(|reason| reason.contains("--"))
+        {
+            return reason.clone();
+        }
         match self.other_format {
             Some(format) => format.advice(),
             None if self.lines == 0 => "it is empty".to_owned(),
-            None => self.unreadable.advice(self.missing),
+            None => self.samples.unreadable.advice(self.samples.missing),
         }
     }
-}
-
-/// Splits a line into cells. Commas are decimal between semicolons.
-fn split<'a>(line: &str, separator: char, splitter: &'a mut CellSplitter) -> Cells<'a> {
-    let line = if separator == ';' {
-        cells::with_decimal_points(line)
-    } else {
-        Cow::Borrowed(line)
-    };
-    splitter.split(&line, separator)
 }

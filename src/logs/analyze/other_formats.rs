@@ -83,6 +83,18 @@ impl OtherFormat {
         })
     }
 
+    /// The words for a log of this format, if it may have memory over time.
+    pub(super) fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NvidiaSmiTable => "the table of `nvidia-smi`",
+            Self::Dmon => "the table of `nvidia-smi dmon`",
+            Self::Pmon => "the table of `nvidia-smi pmon`",
+            Self::Prometheus => "metrics of Prometheus (as of dcgm-exporter)",
+            Self::Gpustat => "the table of gpustat",
+            _ => return None,
+        })
+    }
+
     /// Says what the log is, and what to do.
     pub(super) fn advice(self) -> String {
         let no_times = |name: &str| format!("{name} has no times: record with `{GPU_COMMAND}`");
@@ -96,12 +108,16 @@ impl OtherFormat {
                     .to_owned()
             }
             Self::NvidiaSmiHelp => format!("this is the help of nvidia-smi: record with `{GPU_COMMAND}`"),
-            Self::Dmon => format!("the table of `nvidia-smi dmon` is not read: record with `{GPU_COMMAND}`"),
-            Self::Pmon => format!("the table of `nvidia-smi pmon` is not read: record with `{PROCESS_COMMAND}`"),
+            Self::Dmon => format!(
+                "the table of `nvidia-smi dmon` has no memory in use: record with `nvidia-smi dmon -s m -o DT`, or with `{GPU_COMMAND}`"
+            ),
+            Self::Pmon => format!(
+                "the table of `nvidia-smi pmon` has no memory in use: record with `nvidia-smi pmon -s m -o DT`, or with `{PROCESS_COMMAND}`"
+            ),
             Self::DcgmiDmon => format!("the table of `dcgmi dmon` is not read: record with `{GPU_COMMAND}`"),
             Self::Prometheus => format!(
-                "metrics of Prometheus (as of dcgm-exporter) show one moment: record with `{GPU_COMMAND}`, or export the \
-                 series as CSV with the columns `timestamp,index,memory.used [MiB]`"
+                "metrics of Prometheus (as of dcgm-exporter) without memory in use, such as DCGM_FI_DEV_FB_USED: record with \
+                 `{GPU_COMMAND}`"
             ),
             Self::Gpustat => no_times("the table of gpustat"),
             Self::GputopHelp => "this is the help of gputop: record with `gputop --json -l 5`".to_owned(),

@@ -1,7 +1,6 @@
 //! A graph of a series in characters: the highest amount in each column, and below it marks for
 //! suspect and leak.
 
-use super::headline::elapsed;
 use super::judged::JudgedSeries;
 use crate::base::units::Bytes;
 use crate::model::LeakVerdict;
@@ -74,8 +73,11 @@ pub(super) fn draw(
             .clock(at)
             .map_or_else(String::new, |clock| format!(" ({clock})"))
     };
-    let begin = format!("0{}", clock(0.0));
-    let end = format!("{}{}", elapsed(judged.span), clock(judged.span));
+    let begin = match judged.times.steps {
+        Some(_) => judged.moment(0.0),
+        None => format!("0{}", clock(0.0)),
+    };
+    let end = format!("{}{}", judged.moment(judged.span), clock(judged.span));
     let gap = columns.saturating_sub(begin.len() + end.len());
     lines.push(format!("{:>LABEL$}  {begin}{:gap$}{end}", "", ""));
     lines

@@ -13,6 +13,8 @@ pub(super) struct LogSeries {
     /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
     pub(super) is_index: bool,
+    /// The label of the amount in the log, where it says more than the GPU: `MA`, `run-2`.
+    pub(super) label: Option<Text>,
     /// Whether the log does not name the GPU, and `gpu` is the place of its rows among those of one
     /// time.
     pub(super) is_by_order: bool,
@@ -76,6 +78,7 @@ impl LogSeries {
             host: self.host.clone(),
             gpu: self.gpu.clone(),
             uuid: self.uuid.clone(),
+            label: self.label.clone(),
             names: Vec::new(),
             pytorch: Vec::new(),
             ..*self

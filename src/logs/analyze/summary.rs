@@ -197,7 +197,10 @@ fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
             let at = at(episode);
             judged
                 .clock(at)
-                .unwrap_or_else(|| judged.times.since_begin(judged.time(at)).to_string())
+                .unwrap_or_else(|| match judged.times.steps {
+                    Some(_) => judged.moment(at),
+                    None => judged.times.since_begin(judged.time(at)).to_string(),
+                })
         })
     };
     [
@@ -211,7 +214,7 @@ fn cells(judged: &JudgedSeries) -> [String; COLUMNS] {
         word.to_owned(),
         times(|episode| episode.from),
         times(|episode| episode.to),
-        episode.map_or_else(String::new, rate),
+        episode.map_or_else(String::new, |episode| rate(judged, episode)),
         episode.map_or_else(String::new, |episode| share(judged, episode.held, None)),
     ]
 }

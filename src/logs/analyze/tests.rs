@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::dates::LogTimes;
 use super::judged::MemorySplit;
 use super::log::{AnalyzedLog, LogReader};
+use super::log_options::LogOptions;
 use super::{json, text};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -26,8 +27,15 @@ pub(super) fn style(width: usize) -> TextStyle {
     }
 }
 
+pub(super) fn with_capacity(capacity: Bytes) -> LogOptions {
+    LogOptions {
+        capacity: Some(capacity),
+        ..LogOptions::default()
+    }
+}
+
 pub(super) fn read(text: &str) -> AnalyzedLog {
-    let mut log = LogReader::new(None);
+    let mut log = LogReader::new(LogOptions::default());
     text.lines().for_each(|line| log.line(line));
     log.finish()
 }
@@ -76,7 +84,7 @@ fn a_leak_has_a_forecast_every_minute_at_any_interval() {
     for (samples, step) in [(1200_u64, 1), (600, 7), (300, 25)] {
         let rows = (0..samples)
             .map(|sample| format!("{},{}\n", sample * step, (8192 + 2 * sample * step) << 20));
-        let mut log = LogReader::new(Some(Bytes::from_gib(80)));
+        let mut log = LogReader::new(with_capacity(Bytes::from_gib(80)));
         rows.for_each(|row| log.line(&row));
         let found = log.finish();
         let [judged] = found.series.as_slice() else {
@@ -231,7 +239,7 @@ fn a_process_runs_out_of_what_others_leave() {
             4000 + at / 2 * 2
         );
     }
-    let mut log = LogReader::new(Some(Bytes(40_000 << 20)));
+    let mut log = LogReader::new(with_capacity(Bytes(40_000 << 20)));
     text.lines().for_each(|line| log.line(line));
     let found = log.finish();
     assert_eq!(found.series[0].last.verdict, LeakVerdict::Steady);

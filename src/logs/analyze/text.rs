@@ -1,6 +1,7 @@
 //! The verdicts as text, with advice against growth.
 
-use super::headline::{elapsed, headline, name, word};
+use super::falls::MemoryFall;
+use super::headline::{headline, name, word};
 use super::judged::JudgedSeries;
 use super::log::AnalyzedLog;
 use super::next_steps;
@@ -8,7 +9,7 @@ use super::picture;
 use super::summary::{self, SeriesRank};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::model::{Evidence, GrowthPattern, LeakVerdict, describe_evidence, on_growth};
+use crate::model::{Evidence, GrowthPattern, LeakVerdict, on_growth};
 use crate::output::{StyledText, TextStyle};
 
 /// Logs with more series begin with a table.
@@ -24,6 +25,9 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) 
             text.gap();
             text.heading(&format!("{name}:"));
         }
+        for doubt in &log.doubts {
+            text.paragraph(INDENT, format_args!("DOUBT: {doubt}"));
+        }
         let mut series: Vec<&JudgedSeries> = log.series.iter().collect();
         series.sort_by_key(|judged| SeriesRank::of(judged));
         let has_table = series.len() > FEW_SERIES;
@@ -34,6 +38,7 @@ pub(super) fn format(logs: &[(Text, AnalyzedLog)], all: bool, style: TextStyle) 
         for judged in series.iter().filter(|_| all || !has_table) {
             hidden_events += add_series(&mut text, judged, all);
         }
+        add_memory_names(&mut text, log);
         for note in &log.notes {
             text.paragraph(INDENT, format_args!("note: {note}"));
         }
@@ -155,10 +160,7 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
             forecast: None,
             ..leak.evidence
         };
-        paragraph(format_args!(
-            "  {}",
-            describe_evidence(leak.part, &evidence)
-        ));
+        paragraph(format_args!("  {}", judged.describe(leak.part, &evidence)));
     }
     // A leak of allocated memory may not show in the total.
     let shows_allocated = !judged.allocated.is_empty();
@@ -184,7 +186,7 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
         .zip(judged.times.date(judged.time(judged.span)));
     let dates = dates.map_or_else(String::new, |(begin, end)| format!(", {begin} to {end}"));
     let after = judged.times.since_begin(judged.begin);
-    let is_late = dates.is_empty() && after.0.as_secs() > 0;
+    let is_late = dates.is_empty() && judged.times.steps.is_none() && after.0.as_secs() > 0;
     let late = if is_late {
         format!(", beginning {after} after the log")
     } else {
@@ -193,7 +195,7 @@ fn add_series(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
     paragraph(format_args!(
         "  {} sample{plural} in {}{dates}{late}",
         judged.samples,
-        elapsed(judged.span)
+        judged.times.elapsed(judged.span)
     ));
     if let Some(split) = judged.split {
         let (allocated, unallocated) = (
@@ -238,11 +240,11 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
         .map(|(before, timed)| {
             let evidence = timed
                 .evidence
-                .map(|evidence| format!(": {}", describe_evidence(timed.part, &evidence)));
+                .map(|evidence| format!(": {}", judged.describe(timed.part, &evidence)));
             let weight = match before.max(timed.verdict) {
                 LeakVerdict::Leak => EventWeight::Leak,
                 LeakVerdict::Suspect => EventWeight::Other,
-                _ => EventWeight::WarmUp,
+                _ => EventWeight::Lesser,
             };
             (
                 timed.at,
@@ -254,7 +256,7 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
             judged
                 .falls
                 .iter()
-                .map(|(at, fall)| (*at, EventWeight::Other, fall.to_string())),
+                .map(|fall| (fall.at, weight_of(fall, &judged.falls), fall.words())),
         )
         .collect();
     events.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -271,7 +273,7 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
             let left = match weight {
                 EventWeight::Leak => &mut leaks,
                 EventWeight::Other => &mut others,
-                EventWeight::WarmUp => return false,
+                EventWeight::Lesser => return false,
             };
             let is_kept = *left > 0;
             *left = left.saturating_sub(1);
@@ -285,10 +287,51 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
             .map_or_else(String::new, |clock| format!(" ({clock})"));
         text.paragraph(
             INDENT,
-            format_args!("  after {}{clock}: {event}", elapsed(*at)),
+            format_args!("  {}{clock}: {event}", after(judged, *at)),
         );
     }
     count - events.len()
+}
+
+/// Returns `after 2h10m`, or `at step 4,800`.
+fn after(judged: &JudgedSeries, at: f64) -> String {
+    let preposition = if judged.times.steps.is_some() {
+        "at"
+    } else {
+        "after"
+    };
+    format!("{preposition} {}", judged.moment(at))
+}
+
+/// A fall that is small beside the largest of its series is a lesser event.
+fn weight_of(fall: &MemoryFall, falls: &[MemoryFall]) -> EventWeight {
+    let largest = falls.iter().map(|fall| fall.given_back).max();
+    if largest.is_some_and(|largest| fall.given_back.0 < largest.0 / 3) {
+        EventWeight::Lesser
+    } else {
+        EventWeight::Other
+    }
+}
+
+/// Names the columns of memory that were judged.
+fn add_memory_names(text: &mut StyledText, log: &AnalyzedLog) {
+    /// Columns that are named.
+    const MOST: usize = 4;
+    let names: Vec<String> = log
+        .memory_names
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let more = if names.len() > MOST {
+        format!(" and {} more", names.len() - MOST)
+    } else {
+        String::new()
+    };
+    let plural = if names.len() == 1 { "" } else { "s" };
+    if !names.is_empty() {
+        let names = names[..names.len().min(MOST)].join(", ");
+        text.paragraph(INDENT, format_args!("memory column{plural}: {names}{more}"));
+    }
 }
 
 /// How much an event says about a leak.
@@ -297,6 +340,6 @@ enum EventWeight {
     /// A leak begins or ends.
     Leak,
     Other,
-    /// A series that does not leak warms up or is steady.
-    WarmUp,
+    /// A small fall, or a series that does not leak warms up or is steady.
+    Lesser,
 }

@@ -10,6 +10,18 @@ const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
+/// The clock of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogClock {
+    Dates,
+    /// Times without dates, which may start again at midnight.
+    TimesOfDay,
+    /// Steps, by the word for one. They may start again with each epoch.
+    Steps(&'static str),
+    /// The numbers of the samples.
+    Numbers,
+}
+
 /// Turns the rows of a log around if nearly all times descend. Returns a note if it did.
 pub(super) fn turn_around(rows: &mut [LogRow]) -> Option<String> {
     /// Fewer backward steps are lines that came late.
@@ -28,9 +40,11 @@ pub(super) fn turn_around(rows: &mut [LogRow]) -> Option<String> {
 }
 
 /// Shifts the times of rows so that the clock never steps, and returns a note for each kind of
-/// shift. Late lines keep their times and their places. `has_dates` says whether the times have
-/// dates. Without dates, a time of day may start again at midnight.
-pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
+/// shift. Late lines keep their times and their places.
+pub(super) fn straighten(rows: &mut [LogRow], clock: LogClock) -> Vec<String> {
+    if clock == LogClock::Numbers {
+        return Vec::new();
+    }
     let interval = usual_interval(rows);
     let (mut steps, mut midnights, mut late, mut offset) = (Vec::new(), Vec::new(), 0_u64, 0_i64);
     let Some(mut latest) = rows.first().map(|row| row.time) else {
@@ -49,14 +63,18 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
             if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= SECOND_MS.max(2 * interval)
             {
                 late += 1;
-            } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
+            } else if clock == LogClock::TimesOfDay
+                && (DAY_MS - back).abs() < 2 * interval + SECOND_MS
+            {
                 offset += DAY_MS;
                 midnights.push(rows[row].line);
             } else {
                 offset += back + interval;
                 steps.push((rows[row].line, -back));
             }
-        } else if has_dates && skips_the_hour_of_spring(latest - offset, time - latest, interval) {
+        } else if clock == LogClock::Dates
+            && skips_the_hour_of_spring(latest - offset, time - latest, interval)
+        {
             offset -= HOUR_MS;
             steps.push((rows[row].line, HOUR_MS));
         }
@@ -71,7 +89,12 @@ pub(super) fn straighten(rows: &mut [LogRow], has_dates: bool) -> Vec<String> {
         }
     };
     let mut notes = Vec::new();
-    if let Some((line, step)) = steps.first() {
+    if let (LogClock::Steps(word), Some((line, _))) = (clock, steps.first()) {
+        let others = others(steps.len());
+        notes.push(format!(
+            "at line {line} the {word}s start again{others}: counted on"
+        ));
+    } else if let Some((line, step)) = steps.first() {
         let direction = if *step < 0 { "back" } else { "ahead" };
         let is_hour = step.abs().abs_diff(HOUR_MS) < 60_000;
         let cause = if is_hour { " (daylight saving?)" } else { "" };

@@ -84,6 +84,31 @@ impl UnreadableLines {
         }
     }
 
+    /// Adds the lines of another list.
+    pub(super) fn extend(&mut self, other: Self) {
+        /// As in [`Self::add`].
+        const LISTED: usize = 5;
+        self.count += other.count;
+        self.first.extend(other.first);
+        self.first.sort_by_key(|(line, _)| *line);
+        self.first.truncate(LISTED);
+        for counted in other.reasons {
+            let known = self
+                .reasons
+                .iter_mut()
+                .find(|known| known.reason.reason == counted.reason.reason);
+            match known {
+                Some(known) => {
+                    known.count += counted.count;
+                    known.first_line = known.first_line.min(counted.first_line);
+                }
+                None => self.reasons.push(counted),
+            }
+        }
+        self.reasons.sort_by_key(|counted| counted.first_line);
+        self.reasons.truncate(LISTED);
+    }
+
     /// Returns a sentence for each reason, with its first line: `line 3 and 7 more: no time:
     /// yesterday`.
     pub(super) fn sentences(&self) -> Vec<String> {

@@ -15,6 +15,7 @@ pub(crate) enum Metric {
     PeakTensorBytes,
     FloorBytes,
     GrowthBytesPerHour,
+    GrowthBytesPerStep,
     StepSeconds,
     MeanUtilizationPercent,
     MeanPowerWatts,
@@ -27,6 +28,8 @@ pub(crate) struct ComparedMetric {
     pub(crate) metric: Metric,
     pub(crate) a: Option<f64>,
     pub(crate) b: Option<f64>,
+    /// The standard errors of both values; `None` where they are exact or not known.
+    pub(crate) errors: [Option<f64>; 2],
 }
 
 /// A GPU or process with its figures in both recordings.
@@ -59,7 +62,7 @@ impl Metric {
             Self::PeakBytes => "peak",
             Self::PeakTensorBytes => "peak of tensors",
             Self::FloorBytes => "floor",
-            Self::GrowthBytesPerHour => "growth",
+            Self::GrowthBytesPerHour | Self::GrowthBytesPerStep => "growth",
             Self::StepSeconds => "step",
             Self::MeanUtilizationPercent => "mean use",
             Self::MeanPowerWatts => "mean power",
@@ -81,6 +84,10 @@ impl Metric {
         match self {
             Self::PeakBytes | Self::PeakTensorBytes | Self::FloorBytes => amount.to_string(),
             Self::GrowthBytesPerHour => growth_words(value),
+            Self::GrowthBytesPerStep => {
+                let amount = amount.to_string().replace(".0 ", " ");
+                format!("{}{amount}/step", sign(value))
+            }
             Self::StepSeconds if value < 1.0 => format!("{:.0} ms", value * 1000.0),
             Self::StepSeconds => format!("{value:.2} s"),
             Self::MeanUtilizationPercent => format!("{value:.0}%"),
@@ -112,10 +119,44 @@ impl ComparedMetric {
     pub(crate) fn change_percent(&self) -> Option<f64> {
         let has_share = !matches!(
             self.metric,
-            Metric::GrowthBytesPerHour | Metric::MeanUtilizationPercent
+            Metric::GrowthBytesPerHour
+                | Metric::GrowthBytesPerStep
+                | Metric::MeanUtilizationPercent
         );
         let from = self.a.filter(|from| *from > 0.0 && has_share)?;
         Some(self.change()? / from * 100.0)
+    }
+
+    /// Whether both values look the same to a person.
+    pub(crate) fn is_same(&self) -> bool {
+        self.change().is_some() && self.metric.format(self.a) == self.metric.format(self.b)
+    }
+
+    /// Whether the change is less than two of its standard errors.
+    pub(crate) fn is_within_noise(&self) -> bool {
+        let [Some(a), Some(b)] = self.errors else {
+            return false;
+        };
+        self.change()
+            .is_some_and(|change| change.abs() <= 2.0 * libm::hypot(a, b))
+    }
+
+    /// Returns both values in words, with their errors: `+114 MiB/min ± 3 MiB`.
+    pub(crate) fn values_in_words(&self) -> [String; 2] {
+        let words = |value: Option<f64>, error: Option<f64>| {
+            let text = self.metric.format(value);
+            let per_unit = match self.metric {
+                Metric::GrowthBytesPerHour if text.ends_with("/min") => 60.0,
+                Metric::GrowthBytesPerHour | Metric::GrowthBytesPerStep => 1.0,
+                _ => return text,
+            };
+            let Some(error) = error.filter(|_| value.is_some()) else {
+                return text;
+            };
+            let error = Metric::PeakBytes.format(Some(error / per_unit));
+            format!("{text} ± {}", error.replace(".0 ", " "))
+        };
+        [words(self.a, self.errors[0]), words(self.b, self.errors[1])]
     }
 
     /// Returns `-21.0 GiB (-34 %)`; `same` for a change that is not visible.
@@ -123,8 +164,11 @@ impl ComparedMetric {
         let Some(change) = self.change() else {
             return "-".to_owned();
         };
-        if self.metric.format(self.a) == self.metric.format(self.b) {
+        if self.is_same() {
             return "same".to_owned();
+        }
+        if self.is_within_noise() {
+            return "within noise".to_owned();
         }
         let amount = match self.metric {
             Metric::MeanUtilizationPercent => format!("{:.0} points", change.abs()),
@@ -205,6 +249,7 @@ impl RunComparison {
             let words = metric.metric.words();
             match metric.change_in_words().as_str() {
                 "same" => format!("{words} {a} as before"),
+                "within noise" => format!("{words} {a} → {b} (within noise)"),
                 _ => match metric.change_percent() {
                     Some(percent) if percent.abs() >= 0.5 => {
                         format!("{words} {a} → {b} ({percent:+.0} %)")
@@ -232,13 +277,23 @@ fn in_bytes(amount: Option<(u64, Bytes)>) -> Option<f64> {
     amount.map(|(_, bytes)| bytes.0 as f64)
 }
 
-fn compare(metrics: &[Metric], values: impl Fn(Metric) -> [Option<f64>; 2]) -> Vec<ComparedMetric> {
+/// `growth_errors` are the standard errors of the growth.
+fn compare(
+    metrics: &[Metric],
+    growth_errors: [Option<f64>; 2],
+    values: impl Fn(Metric) -> [Option<f64>; 2],
+) -> Vec<ComparedMetric> {
     let compared = metrics.iter().map(|metric| {
         let [a, b] = values(*metric);
         ComparedMetric {
             metric: *metric,
             a,
             b,
+            errors: if *metric == Metric::GrowthBytesPerHour {
+                growth_errors
+            } else {
+                [None, None]
+            },
         }
     });
     compared.collect()
@@ -251,7 +306,10 @@ fn compare_gpus(a: &HostRun, b: &HostRun) -> Vec<ComparedSubject> {
         Metric::GrowthBytesPerHour => gpu.curve.growth().map(ObservedGrowth::per_hour),
         Metric::MeanUtilizationPercent => gpu.sm.all.as_ref().map(Mean::mean),
         Metric::MeanPowerWatts => gpu.power.all.as_ref().map(Mean::mean),
-        Metric::PeakTensorBytes | Metric::StepSeconds | Metric::OutOfMemoryErrors => None,
+        Metric::GrowthBytesPerStep
+        | Metric::PeakTensorBytes
+        | Metric::StepSeconds
+        | Metric::OutOfMemoryErrors => None,
     };
     let metrics = [
         Metric::PeakBytes,
@@ -268,9 +326,11 @@ fn compare_gpus(a: &HostRun, b: &HostRun) -> Vec<ComparedSubject> {
         .map(|(one, other)| ComparedSubject {
             name: format!("GPU {}", one.label),
             pids: [None, None],
-            metrics: compare(&metrics, |metric| {
-                [value(one, metric), value(other, metric)]
-            }),
+            metrics: compare(
+                &metrics,
+                [one.curve.growth_error(), other.curve.growth_error()],
+                |metric| [value(one, metric), value(other, metric)],
+            ),
         })
         .collect()
 }
@@ -286,7 +346,7 @@ fn compare_processes(
         Metric::GrowthBytesPerHour => process.curve.growth().map(ObservedGrowth::per_hour),
         Metric::StepSeconds => process.steps.and_then(|steps| steps.seconds()),
         Metric::MeanUtilizationPercent => process.mean_sm(),
-        Metric::MeanPowerWatts => None,
+        Metric::MeanPowerWatts | Metric::GrowthBytesPerStep => None,
         #[expect(clippy::cast_precision_loss, reason = "few errors")]
         Metric::OutOfMemoryErrors => process.ooms.map(|ooms| ooms as f64),
     };
@@ -302,9 +362,11 @@ fn compare_processes(
     ComparedSubject {
         name: other.1.command.clone().unwrap_or_else(|| other.1.name()),
         pids: [Some(one.0.id.pid), Some(other.0.id.pid)],
-        metrics: compare(&metrics, |metric| {
-            [value(one.1, metric), value(other.1, metric)]
-        }),
+        metrics: compare(
+            &metrics,
+            [one.1.curve.growth_error(), other.1.curve.growth_error()],
+            |metric| [value(one.1, metric), value(other.1, metric)],
+        ),
     }
 }
 
@@ -319,6 +381,7 @@ mod tests {
                 metric,
                 a: Some(a),
                 b: Some(b),
+                errors: [None, None],
             }
             .change_in_words()
         };
@@ -332,6 +395,18 @@ mod tests {
             "-34.1 MiB/min"
         );
         assert_eq!(words(Metric::GrowthBytesPerHour, 100.0, -100.0), "same");
+        let growth = |error: f64| ComparedMetric {
+            metric: Metric::GrowthBytesPerHour,
+            a: Some(gib),
+            b: Some(2.0 * gib),
+            errors: [Some(error), Some(error)],
+        };
+        assert_eq!(growth(gib).change_in_words(), "within noise");
+        assert_eq!(growth(gib / 10.0).change_in_words(), "+17.1 MiB/min");
+        assert_eq!(
+            growth(gib / 10.0).values_in_words()[0],
+            "+17.1 MiB/min ± 1.7 MiB"
+        );
         assert_eq!(words(Metric::StepSeconds, 0.200, 0.250), "+50 ms (+25 %)");
         assert_eq!(words(Metric::MeanUtilizationPercent, 80.2, 80.3), "same");
         assert_eq!(
@@ -342,7 +417,8 @@ mod tests {
             ComparedMetric {
                 metric: Metric::StepSeconds,
                 a: None,
-                b: Some(1.0)
+                b: Some(1.0),
+                errors: [None, None],
             }
             .change_in_words(),
             "-"

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::observed_growth::ObservedGrowth;
+use super::observed_growth::{ObservedGrowth, rate_error};
 
 /// The samples of one part of the time.
 pub(crate) trait DecimatedBucket {
@@ -159,6 +159,27 @@ impl<P> Decimated<Extremes<P>> {
             gain
         };
         ObservedGrowth::new(gain * 1024.0, elapsed)
+    }
+
+    /// Returns the standard error of the growth in bytes per hour, from the floors of eight parts
+    /// of the time behind its first quarter. `None` where there are too few samples.
+    pub(crate) fn growth_error(&self) -> Option<f64> {
+        const PARTS: usize = 8;
+        let behind = self.buckets.get(self.buckets.len() / 4..)?;
+        let floors: Vec<(f64, f64)> = behind
+            .chunks(behind.len().div_ceil(PARTS).max(1))
+            .filter_map(|part| {
+                let lows = part.iter().map(|(_, bucket)| &bucket.low);
+                lows.min_by_key(|sample| sample.inner_kib)
+            })
+            .map(|low| {
+                (
+                    Duration::from_millis(low.at).as_secs_f64(),
+                    f64::from(low.inner_kib) * 1024.0,
+                )
+            })
+            .collect();
+        Some(rate_error(&floors)? * 3600.0)
     }
 
     /// Returns the lowest amount in KiB in the second half of the time; `None` without samples.

@@ -41,6 +41,36 @@ impl ObservedGrowth {
     }
 }
 
+/// Returns the standard error of the rate of some amounts, each with its second: how far the amounts
+/// are from a straight line. `None` with fewer than four.
+#[expect(clippy::cast_precision_loss, reason = "some dozen amounts")]
+pub(crate) fn rate_error(amounts: &[(f64, f64)]) -> Option<f64> {
+    let count = amounts.len() as f64;
+    if amounts.len() < 4 {
+        return None;
+    }
+    let mean = |of: fn(&(f64, f64)) -> f64| amounts.iter().map(of).sum::<f64>() / count;
+    let (middle, level) = (mean(|amount| amount.0), mean(|amount| amount.1));
+    let spread: f64 = amounts
+        .iter()
+        .map(|(at, _)| (at - middle) * (at - middle))
+        .sum();
+    if spread <= 0.0 {
+        return None;
+    }
+    let rate = amounts
+        .iter()
+        .map(|(at, bytes)| (at - middle) * (bytes - level))
+        .sum::<f64>()
+        / spread;
+    let rest: f64 = amounts
+        .iter()
+        .map(|(at, bytes)| bytes - level - rate * (at - middle))
+        .map(|rest| rest * rest)
+        .sum();
+    Some(libm::sqrt(rest / (count - 2.0) / spread))
+}
+
 /// `+1.5 GiB/min`, `-30 MiB/h`, or `0`. As on the screen, a slow growth is told per hour, but only
 /// where it was measured for an hour.
 impl fmt::Display for ObservedGrowth {
@@ -80,6 +110,20 @@ mod tests {
     fn words(gib: f64, seconds: u64) -> Option<String> {
         ObservedGrowth::new(gib * GIB, Duration::from_secs(seconds))
             .map(|growth| growth.to_string())
+    }
+
+    #[test]
+    fn a_straight_line_has_no_error_and_scatter_has_one() {
+        let line: Vec<(f64, f64)> = (0..8)
+            .map(|at| (f64::from(at), f64::from(3 * at)))
+            .collect();
+        assert!(rate_error(&line).is_some_and(|error| error < 1e-9));
+        let scatter: Vec<(f64, f64)> = line
+            .iter()
+            .map(|(at, bytes)| (*at, bytes + at % 2.0))
+            .collect();
+        assert!(rate_error(&scatter).is_some_and(|error| (0.05..0.2).contains(&error)));
+        assert_eq!(rate_error(&line[..3]), None);
     }
 
     #[test]

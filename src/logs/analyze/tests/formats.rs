@@ -1,6 +1,8 @@
 //! Logs of many forms.
 
 use super::*;
+use crate::logs::analyze::headline::headline;
+use crate::logs::analyze::log::LogProblem;
 
 #[test]
 fn any_header_with_a_time_and_an_amount_is_read_as_are_the_numbers_of_numpy() {
@@ -35,12 +37,63 @@ fn any_header_with_a_time_and_an_amount_is_read_as_are_the_numbers_of_numpy() {
     ] {
         check(text, &["- - - 0:1 1:2"]);
     }
-    let found = check(
-        "step,loss,memory_allocated\n0,3.5,1048576\n1,3.4,2097152\n",
-        &["- - - 0:1 1:2"],
-    );
-    assert_eq!(found.notes[0], "no time: one step taken for a second");
     check("0,1.048576e+06\n1,2.097152e+06\n", &["- - - 0:1 1:2"]);
+}
+
+#[test]
+fn steps_are_steps() {
+    let rows = (0..200).map(|step| format!("{},3.5,{}\n", step * 10, (1000 + step) << 20));
+    let text = format!("step,loss,memory_allocated\n{}", rows.collect::<String>());
+    let found = read(&text);
+    assert_eq!(
+        found.series[0].times.steps.map(|steps| steps.word),
+        Some("step")
+    );
+    let sentence = headline(&found.series[0]);
+    assert!(
+        sentence.starts_with("LEAKED from step ")
+            && sentence.contains(" to step 1,990, +102 KiB/step, ended at "),
+        "{sentence}"
+    );
+    let json = to_json(&[(Text::new("log"), found)]);
+    let series = &json["series"][0];
+    assert_eq!(
+        (
+            &series["time_unit"],
+            &series["span_steps"],
+            &series["span_seconds"]
+        ),
+        (&"step".into(), &1990.0.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(series["episodes"][0]["to"], 1990.0);
+}
+
+#[test]
+fn a_unit_that_nothing_tells_is_a_doubt_with_the_option_that_settles_it() {
+    let log = |factor: f64, header: &str| {
+        let rows = (0..50).map(|at| format!("{at},{}\n", f64::from(20_000 + at) * factor));
+        read(&format!("{header}\n{}", rows.collect::<String>()))
+    };
+    let doubts = |factor: f64, header: &str| log(factor, header).doubts.join(" ");
+    assert!(doubts(1.0, "time,memory_used").ends_with("if it is MiB, add `--unit MiB`"));
+    assert!(doubts(1.0 / 1024.0, "time,memory_used").ends_with("if it is GiB, add `--unit GiB`"));
+    assert!(doubts(1024.0, "time,memory_used").ends_with("if it is KiB, add `--unit KiB`"));
+    assert_eq!(doubts(1_048_576.0, "time,memory_used"), "");
+    // An amount that no GPU has is doubted whatever the header says.
+    assert!(doubts(1_048_576.0, "time,memory.used").ends_with("add `--unit bytes`"));
+    // Tensors and processes may hold little.
+    assert_eq!(doubts(1.0, "time,memory_allocated"), "");
+    let small = "time,total [MiB],used [MiB]\n0,80,20\n1,80,21\n";
+    let problem = read(small).problem;
+    let sentence = problem
+        .as_ref()
+        .map(LogProblem::sentence)
+        .unwrap_or_default();
+    assert!(
+        sentence.contains("would have 80.0 MiB, which no GPU has")
+            && sentence.ends_with("`--unit GiB`"),
+        "{sentence}"
+    );
 }
 
 #[test]
@@ -204,14 +257,14 @@ fn homemade_logs_are_read() {
     let of_nvidia = "2026/11/21 13:05:00.000, 20480\n2026/11/21 13:05:01.000, 20484\n";
     check(of_nvidia, &["- - - 0:20480 1:20484"]);
     let free = "timestamp, index, memory.free [MiB], memory.total [MiB]\n\
-        2026/11/21 13:05:00.000, 0, 60 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 100 MiB\n";
-    assert_eq!(check(free, &["0 - 100 0:40"]).missing, 1);
+        2026/11/21 13:05:00.000, 0, 600 MiB, 1000 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 1000 MiB\n";
+    assert_eq!(check(free, &["0 - 1000 0:400"]).missing, 1);
     // The log has more lines of text than rows, and all lines of text have the same number of
     // cells.
     let noise = "starting, wait\nloading, wait\nloaded, done\n";
-    let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 100 MiB\n";
+    let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 1000 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 1000 MiB\n";
     assert_eq!(
-        check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"])
+        check(&format!("{noise}{rows}"), &["0 - 1000 0:10 1:20"])
             .unreadable
             .count,
         3
