@@ -12,7 +12,9 @@
 //! were used while the judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on
 //! only to check it); `--interval SECONDS`; `--shape NAME`; `--lives` (each shape alone, and with
 //! other things that share its curve: `life.rs`); `--servers` (leaks of known rates in the memory
-//! of servers, and the same servers without: `servers.rs`); `--gputop` (no baselines);
+//! of servers, and the same servers without: `servers.rs`); `--pods` (the same for servers that go up
+//! and down like real inference pods: `pods.rs`); `--endings` (growth that is given back:
+//! `endings.rs`); `--gputop` (no baselines);
 //! `--allocated` (gputop with allocator stats); `--list` (a line for each case).
 
 #![expect(
@@ -23,11 +25,15 @@
     reason = "a table of rounded figures for a person"
 )]
 
+mod aim;
 mod baselines;
+mod endings;
 mod lab;
 mod life;
+mod pods;
 mod score;
 mod servers;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -61,7 +67,7 @@ fn main() {
         lives: vec![Life::Nothing],
         list: false,
     };
-    let mut servers = false;
+    let (mut servers, mut pods, mut endings) = (false, false, false);
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || {
@@ -83,6 +89,8 @@ fn main() {
             }
             "--lives" => options.lives = Life::ALL.to_vec(),
             "--servers" => servers = true,
+            "--pods" => pods = true,
+            "--endings" => endings = true,
             "--list" => options.list = true,
             "--shape" => {
                 let name = arguments.next().unwrap_or_default();
@@ -95,6 +103,14 @@ fn main() {
     }
     if servers {
         servers::run(options.first, options.count, options.interval, options.list);
+        return;
+    }
+    if pods {
+        pods::run(options.first, options.count, options.list);
+        return;
+    }
+    if endings {
+        endings::run(options.first, options.count, options.list);
         return;
     }
     let tallies = run(&options);

@@ -33,7 +33,7 @@ fn server(kind: u64, seed: u64) -> Case {
 }
 
 /// Adds a leak of so many MiB an hour, which begins within the first fifth of the time.
-fn add_leak(case: &mut Case, rate: u64, random: &mut Random) {
+pub(crate) fn add_leak(case: &mut Case, rate: u64, random: &mut Random) {
     let onset = random.uniform(0.0, 0.2) * case.end;
     let every = random.log_uniform(0.5, 20.0);
     let mut steps = Vec::new();
@@ -91,4 +91,23 @@ pub(crate) fn run(first: u64, count: u64, interval: f64, list: bool) {
             f64::from(episodes) / delays.len() as f64
         );
     }
+}
+
+/// The upper bound, with 95 % confidence, of the expected number of events of which so many were
+/// seen.
+pub(crate) fn poisson_bound(seen: usize) -> f64 {
+    let at_most_seen = |expected: f64| {
+        let mut term = (-expected).exp();
+        let mut sum = term;
+        for count in 1..=seen {
+            term *= expected / count as f64;
+            sum += term;
+        }
+        sum
+    };
+    let mut bound = 0.0;
+    while at_most_seen(bound) > 0.05 {
+        bound += 0.01;
+    }
+    bound
 }

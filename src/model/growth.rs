@@ -36,7 +36,7 @@ use self::limits::LIMITS;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
 use self::regular_growth::RegularGrowth;
-use self::watched_growth::{StoppedLeak, WatchedGrowth};
+use self::watched_growth::{GrowthEnd, StoppedLeak, WatchedGrowth};
 use crate::base::units::{Bytes, Moment};
 
 /// The verdict on the growth of a series.
@@ -373,23 +373,23 @@ impl LeakDetector {
         else {
             return;
         };
-        let Some(stopped_for) = watched.has_stopped(&self.levels) else {
+        let Some(end) = watched.end(&self.levels) else {
             return;
         };
         if watched.is_leak {
-            let floor = self
-                .levels
-                .filled(0)
-                .as_slice()
-                .last()
-                .map_or(0.0, |point| point.low);
-            let at = (self.levels.now() - stopped_for).max(watched.from);
+            let latest = self.levels.filled(0).as_slice().last().copied();
+            let (stopped_for, floor) = match end {
+                GrowthEnd::Stopped(seconds) => (seconds, latest.map_or(0.0, |point| point.low)),
+                // Growth that only regains what was given back is no other leak.
+                GrowthEnd::GivenBack => (0.0, watched.top),
+            };
             self.stopped_leak = Some(StoppedLeak {
                 began: watched.from,
-                at,
+                at: (self.levels.now() - stopped_for).max(watched.from),
                 floor,
                 survived: watched.survived,
                 rest: watched.rest,
+                is_given_back: end == GrowthEnd::GivenBack,
             });
         }
         self.watched = None;

@@ -388,10 +388,6 @@ impl BucketLevels {
         points
     }
 
-    pub(super) fn is_single(&self) -> bool {
-        self.is_single
-    }
-
     /// Whether the newest finished bucket of the finest level has a sample.
     pub(super) fn is_newest_known(&self) -> bool {
         self.single().is_some()

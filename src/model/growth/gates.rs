@@ -16,8 +16,8 @@ pub(super) enum Gate {
     /// about as much was held.
     NoReturn,
     /// Growth is not one more rise of a series that goes up and down: the amount gained, compared
-    /// with how far the series did so before.
-    NoFluctuation,
+    /// with the largest earlier rise that was given back.
+    NoWave,
     /// The gains are even, so that chance does not explain their mean: the mean in standard errors.
     StandardErrors,
     /// Growth does not slow down: the rate of the second half as a share of that of the first.
@@ -68,7 +68,7 @@ pub(super) enum Grade {
 impl Grade {
     pub(super) fn gates(self) -> &'static [Gate] {
         match self {
-            Self::Growth => &[Gate::Regular, Gate::NoReturn, Gate::NoFluctuation],
+            Self::Growth => &[Gate::Regular, Gate::NoReturn, Gate::NoWave],
             Self::Even => &[Gate::Speed, Gate::StandardErrors],
             Self::Suspect => &[Gate::Span],
             Self::Leak => &[
@@ -101,23 +101,31 @@ pub(super) fn share_of_return(before: &[Point], floor: f64, gained: f64) -> f64 
     above(below) as f64 / before.len().max(1) as f64
 }
 
-/// How far a series goes up and down, like that of a server, in KiB: the mean height above the
-/// floor in each third of the time, and of these the middle one. A large release may distort a
-/// third.
-pub(super) fn fluctuation(before: &[Point]) -> f64 {
-    let mut thirds = [0, 1, 2].map(|third| {
-        let points = &before[before.len() * third / 3..before.len() * (third + 1) / 3];
-        let (mut above, mut floor) = (0.0, f64::INFINITY);
-        for point in points.iter().rev() {
-            floor = floor.min(point.low);
-            above += point.low - floor;
+/// The largest rise in KiB that was given back, in a series that ends at a floor. It rises in many
+/// buckets, and in none by much of the whole: requests that come and go make no wave.
+pub(super) fn largest_wave(before: &[Point], floor: f64) -> f64 {
+    let limits = &LIMITS.gates;
+    let (mut largest, mut lowest_later) = (0.0, floor);
+    // The rise that ends at `top`: its buckets, its steepest one, and the lowest amount after it.
+    let (mut top, mut rises, mut steepest, mut after) = (0.0, 0_u8, 0.0, floor);
+    let mut later = None;
+    for point in before.iter().rev() {
+        match later.filter(|later| point.low < *later) {
+            Some(later) => {
+                rises = rises.saturating_add(1);
+                steepest = f64::max(steepest, later - point.low);
+            }
+            None => (top, rises, steepest, after) = (point.low, 0, 0.0, lowest_later),
         }
-        #[expect(clippy::cast_precision_loss, reason = "a level has few buckets")]
-        let count = points.len().max(1) as f64;
-        above / count
-    });
-    thirds.sort_by(f64::total_cmp);
-    thirds[1]
+        let rise = top - point.low;
+        let is_wave = rises >= limits.rises_of_wave && steepest < limits.steepest_of_wave * rise;
+        if is_wave && after < point.low + 0.5 * rise {
+            largest = f64::max(largest, rise);
+        }
+        lowest_later = lowest_later.min(point.low);
+        later = Some(point.low);
+    }
+    largest
 }
 
 /// The rate of the second half as a share of that of the first, each the median slope of the floor

@@ -30,13 +30,17 @@ pub(super) struct GateLimits {
     /// The largest share of the time before in which about as much was held: a short bump is no
     /// sign of a return.
     pub(super) share_of_return: f64,
-    /// The least gain as a multiple of how far the series went up and down before: waves of
-    /// different lengths add up.
-    pub(super) fluctuations: f64,
+    /// The fewest buckets in a row in which a wave rises.
+    pub(super) rises_of_wave: u8,
+    /// The share of a wave by which it rises in one bucket, at most.
+    pub(super) steepest_of_wave: f64,
+    /// The least gain as a multiple of the largest wave before.
+    pub(super) waves: f64,
 
-    /// The fewest buckets of a part of a leak, where a bucket has several samples: one bucket is too
-    /// short to show regular growth.
+    /// The fewest buckets of a part of a leak: one narrow bucket is too short to show regular growth.
     pub(super) fewest_buckets: f64,
+    /// The width from which on a single bucket may be a part of a leak.
+    pub(super) wide_bucket: f64,
     /// The least mean gain of a part of a leak in standard errors: chance reaches less in the many
     /// series of a host.
     pub(super) standard_errors: f64,
@@ -114,6 +118,8 @@ pub(super) struct WatchLimits {
     /// Memory that is given back at once is not the leak's while it is less than this share of what
     /// the leak has gained.
     pub(super) share_of_others: f64,
+    /// The share of what a growth had gained, at most, that is still held when it is given back.
+    pub(super) share_kept: f64,
     /// The parts that a growth with rests counts as: fewer than a regular growth has.
     pub(super) parts_of_mean: f64,
     /// A stall that is shorter than this share of the one before is a new one: growth went on
@@ -204,9 +210,12 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         near_return: 0.3,
         return_after_near: 0.8,
         share_of_return: 1.0 / 3.0,
-        fluctuations: 5.0,
+        rises_of_wave: 6,
+        steepest_of_wave: 0.3,
+        waves: 1.5,
         fewest_buckets: 2.0,
-        standard_errors: 8.0,
+        wide_bucket: 32.0,
+        standard_errors: 8.4,
         standard_errors_of_suspect: 4.0,
         parts_of_leak: 8.0,
         part_of_leak: 16.0,
@@ -242,6 +251,7 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         jump: 3.0,
         smallest_jump: 262_144.0,
         share_of_others: 0.5,
+        share_kept: 0.15,
         parts_of_mean: 2.0,
         new_stall: 0.4,
         parts_of_overlap: 2.0,

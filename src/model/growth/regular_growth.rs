@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{BucketLevels, LENGTH, Point, Points};
-use super::gates::{Condition, Gate, Grade, fluctuation, share_of_return, speed_by_rises};
+use super::buckets::{BucketLevels, LENGTH, Points};
+use super::gates::{Condition, Gate, Grade, largest_wave, share_of_return, speed_by_rises};
 use super::limits::LIMITS;
 
 /// A growth that lasts up to now. Times are in seconds since boot, amounts in KiB.
@@ -207,17 +207,14 @@ impl MeasuredGrowth<'_> {
     fn condition(&self, gate: Gate, grade: Grade) -> Option<Condition> {
         let (growth, limits) = (&self.growth, &LIMITS.gates);
         let of_grade = |leak: f64, even: f64| if grade == Grade::Leak { leak } else { even };
-        let largest = |figure: &dyn Fn(&[Point]) -> f64| {
-            let figures = self.before.iter().map(|before| figure(before.as_slice()));
-            figures.fold(0.0, f64::max)
-        };
+        let share = |before: &Points| share_of_return(before.as_slice(), self.floor, growth.gained);
         let (measured, limit) = match gate {
             Gate::Regular => (growth.parts, f64::from(limits.fewest_parts)),
             Gate::NoReturn => (
-                largest(&|before| share_of_return(before, self.floor, growth.gained)),
+                self.before.iter().map(share).fold(0.0, f64::max),
                 limits.share_of_return,
             ),
-            Gate::NoFluctuation => (growth.gained, limits.fluctuations * largest(&fluctuation)),
+            Gate::NoWave => (growth.gained, limits.waves * self.largest_wave()),
             Gate::StandardErrors => (
                 growth.parts.sqrt() / growth.scatter.max(1e-9),
                 of_grade(limits.standard_errors, limits.standard_errors_of_suspect),
@@ -251,8 +248,17 @@ impl MeasuredGrowth<'_> {
         (halves_left / (1.0 + halves_left)).min(LIMITS.gates.least_speed)
     }
 
+    /// The largest rise in KiB before the growth that was given back.
+    fn largest_wave(&self) -> f64 {
+        let began = self.floor - self.growth.gained;
+        let waves = self.before.iter();
+        waves
+            .map(|before| largest_wave(before.as_slice(), began))
+            .fold(0.0, f64::max)
+    }
+
     fn fewest_buckets(&self) -> f64 {
-        if self.levels.is_single() {
+        if self.levels.width(0) >= LIMITS.gates.wide_bucket {
             1.0
         } else {
             LIMITS.gates.fewest_buckets

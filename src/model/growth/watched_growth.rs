@@ -23,6 +23,17 @@ pub(super) struct StoppedLeak {
     pub(super) survived: f64,
     /// The longest rest after which it resumed, in seconds.
     pub(super) rest: f64,
+    /// Whether it gave back what it had gained. Later growth is another one.
+    pub(super) is_given_back: bool,
+}
+
+/// How a growth has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum GrowthEnd {
+    /// It stopped so many seconds ago.
+    Stopped(f64),
+    /// It gave back what it had gained.
+    GivenBack,
 }
 
 /// A growth that is suspect or a leak. Times are in seconds since boot, amounts in KiB, rates in
@@ -40,6 +51,9 @@ pub(super) struct WatchedGrowth {
     pub(super) longest: RegularGrowth,
     /// The shortest part in seconds at which the growth was regular.
     finest_part: f64,
+    /// The floor in KiB when the growth began, and the highest floor since then.
+    base: f64,
+    pub(super) top: f64,
     /// The KiB that something else on the GPU gave back at once, and has not taken again. They are
     /// removed from the past, so that the fall does not look like the end of the growth.
     given_back: f64,
@@ -64,7 +78,7 @@ impl WatchedGrowth {
     ) -> Self {
         let (mut from, mut rest) = (growth.from, 0.0);
         let mut survived = longest_stall(levels, growth.rate(), growth.from);
-        if let Some(stopped) = stopped
+        if let Some(stopped) = stopped.filter(|stopped| !stopped.is_given_back)
             && growth.from + LIMITS.watch.parts_of_overlap * growth.part >= stopped.at
         {
             rest = stopped.rest.max(growth.from - stopped.at);
@@ -81,19 +95,23 @@ impl WatchedGrowth {
             growth
         };
         let rate = longest.rate();
-        Self {
+        let mut watched = Self {
             is_leak,
             from,
             found: levels.now(),
             rate,
             longest,
             finest_part: growth.part,
+            base: floor_at(levels, from),
+            top: 0.0,
             given_back: 0.0,
             stall: 0.0,
             survived,
             rest,
             evidence: Evidence::default(),
-        }
+        };
+        watched.top = watched.floor_now(levels);
+        watched
     }
 
     /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them
@@ -116,7 +134,9 @@ impl WatchedGrowth {
         self.longest.is_sound()
             && (1e-6..1e12).contains(&self.rate)
             && (1e-6..1e12).contains(&self.finest_part)
-            && (0.0..1e12).contains(&self.given_back)
+            && [self.base, self.top, self.given_back]
+                .into_iter()
+                .all(|kib| (-1e12..1e12).contains(&kib))
             && spans
                 .into_iter()
                 .all(|seconds| (0.0..=LONGEST_SPAN).contains(&seconds))
@@ -174,6 +194,8 @@ impl WatchedGrowth {
             && fall < limits.share_of_others * kib(self.evidence.gained)
         {
             self.given_back += fall;
+            self.base -= fall;
+            self.top -= fall;
             levels.remove_jump(-fall, levels.now(), now);
         }
     }
@@ -209,6 +231,8 @@ impl WatchedGrowth {
         let taken = (rise - usual).min(self.given_back);
         if rise > limits.jump * usual && taken > limits.smallest_jump {
             self.given_back -= taken;
+            self.base += taken;
+            self.top += taken;
             levels.remove_jump(taken, since, floor);
         }
     }
@@ -238,6 +262,28 @@ impl WatchedGrowth {
         })
     }
 
+    /// Whether the leak has ended; `None` while it goes on, or may go on.
+    pub(super) fn end(&mut self, levels: &BucketLevels) -> Option<GrowthEnd> {
+        self.top = self.top.max(self.floor_now(levels));
+        let little = self.base + LIMITS.watch.share_kept * (self.top - self.base);
+        let points = levels.filled(0);
+        let span = LIMITS.watch.patience_with_leak.least;
+        let since = levels.now() - span.max(LIMITS.watch.fewest_buckets * points.width);
+        let low = points
+            .as_slice()
+            .iter()
+            .rev()
+            .take_while(|point| point.low <= little);
+        match low.last() {
+            // Memory that was given back just now may be taken again, as a cache that was emptied.
+            Some(first) if self.is_leak => {
+                let began = first.at - 0.5 * points.width;
+                (began <= since).then_some(GrowthEnd::GivenBack)
+            }
+            _ => self.has_stopped(levels).map(GrowthEnd::Stopped),
+        }
+    }
+
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
     pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
         let limits = &LIMITS.watch;
@@ -258,6 +304,15 @@ impl WatchedGrowth {
             .max(limits.fewest_buckets * levels.width(0));
         (stall > patience).then_some(stall * (1.0 - limits.least_pace))
     }
+}
+
+/// The floor in KiB at a time in seconds since boot.
+fn floor_at(levels: &BucketLevels, time: f64) -> f64 {
+    let points = levels.reaching(time);
+    let known = points.as_slice();
+    let since = &known[known.partition_point(|point| point.at < time)..];
+    let lows = since.iter().map(|point| point.low);
+    lows.fold(f64::INFINITY, f64::min)
 }
 
 /// Returns a growth that resumed after a rest as it is on average since the leak began.

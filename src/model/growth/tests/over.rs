@@ -146,3 +146,14 @@ fn a_leak_that_goes_on_after_a_rest_has_its_mean_rate() {
     let rate = growth.evidence().expect("a leak has evidence").rate.0 / f64::from(1 << 20);
     assert!((2.0..3.3).contains(&rate), "{rate} MiB/s");
 }
+
+#[test]
+fn a_leak_that_gives_back_its_gain_is_over_within_two_minutes_and_does_not_come_back() {
+    // Each 1800 s, 7.2 GiB are taken and given back.
+    let teeth = job(|at| at % 1800 * 4);
+    check(1800, &teeth, LeakVerdict::Leak);
+    for seconds in (1940..9000).step_by(120) {
+        let verdict = watched(seconds, &teeth).verdict();
+        assert_ne!(verdict, LeakVerdict::Leak, "after {seconds} s");
+    }
+}
