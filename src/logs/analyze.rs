@@ -75,7 +75,7 @@ use crate::output::{self, Exit, TextStyle};
 pub(crate) struct AnalyzeArgs {
     /// Recordings, and logs, plain or compressed with gzip or zstd: CSV with a time or a step and
     /// memory, in any order of columns; tables of `nvidia-smi -l`, `dmon`, `pmon`, gpustat, nvitop,
-    /// nvtop and rocm-smi; exports of W&B, TensorBoard, Grafana and Prometheus; lines of trainers;
+    /// nvtop and rocm-smi; exports of trackers, Grafana and Prometheus; lines of trainers;
     /// or lines of `gputop --json -l SECONDS`. Columns named `allocated_bytes` and
     /// `reserved_bytes` are PyTorch's figures. `-` for the standard input
     #[arg(value_name = "FILE", required = true)]

@@ -154,7 +154,8 @@ fn text_has_sentences_and_a_graph() {
     let log = log(&case, Sampling::every(1.0));
     let text = analyze(&host, &log, &["--ascii"]).text();
     for word in [
-        "GPU 0: LEAK",
+        "GPU 0: FULL at ",
+        "LEAKED from ",
         "/min for ",
         " new highs, ",
         " expected by chance)",

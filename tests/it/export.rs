@@ -168,7 +168,7 @@ fn two_recordings_are_compared_figure_by_figure() {
         "{text}"
     );
     assert!(
-        line("growth").starts_with("growth +1.2 GiB/min +1.2 GiB/min same"),
+        text.contains("the same in A and B: sleep 1000: growth +1.2 GiB/min"),
         "{text}"
     );
     let all = json(&gputop(&["diff", &long, &short, "--json"]));

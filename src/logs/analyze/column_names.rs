@@ -140,8 +140,7 @@ const OTHERS: [(&[&str], &str); 9] = [
     ),
     (
         &[
-            "loss", "lr", "grad", "accuracy", "acc", "samples", "tokens", "batch", "params",
-            "model",
+            "loss", "lr", "grad", "accuracy", "acc", "samples", "tokens", "params", "model",
         ],
         "tokens_in_memory",
     ),

@@ -31,14 +31,18 @@ struct JsonContext {
 impl JsonDocuments {
     /// Whether a line begins a document, or a document goes on.
     pub(super) fn takes(&self, line: &str) -> bool {
-        let mut rest = line
-            .chars()
-            .skip(1)
-            .skip_while(|character| character.is_whitespace());
-        let next = rest.next();
-        self.depth > 0
-            || line.starts_with('{') && matches!(next, None | Some('"' | '}'))
-            || line.starts_with('[') && matches!(next, None | Some('{' | '['))
+        if self.depth > 0 {
+            return true;
+        }
+        let Some(rest) = line.strip_prefix(['{', '[']) else {
+            return false;
+        };
+        let next = rest.trim_start().chars().next();
+        if line.starts_with('{') {
+            matches!(next, None | Some('"' | '}'))
+        } else {
+            matches!(next, None | Some('{' | '['))
+        }
     }
 
     /// Reads a line of a document. Returns `None` where the document goes on, else whether it was

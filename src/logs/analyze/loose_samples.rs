@@ -221,6 +221,10 @@ impl LooseSamples {
             };
             into.add(place, sample.line, places[series], bytes, None);
         }
+        // A document has one series after the other.
+        for rows in into.rows.chunk_by_mut(|one, other| one.line == other.line) {
+            rows.sort_by_key(|row| row.time);
+        }
         summary
     }
 

@@ -143,6 +143,8 @@ impl ComparedMetric {
 
     /// Returns both values in words, with their errors: `+114 MiB/min ± 3 MiB`.
     pub(crate) fn values_in_words(&self) -> [String; 2] {
+        /// Bytes per hour or per step.
+        const LEAST_ERROR: f64 = 1_048_576.0;
         let words = |value: Option<f64>, error: Option<f64>| {
             let text = self.metric.format(value);
             let per_unit = match self.metric {
@@ -150,7 +152,9 @@ impl ComparedMetric {
                 Metric::GrowthBytesPerHour | Metric::GrowthBytesPerStep => 1.0,
                 _ => return text,
             };
-            let Some(error) = error.filter(|_| value.is_some()) else {
+            // A smaller error does not show in three digits.
+            let least = (value.unwrap_or(0.0).abs() / 100.0).max(LEAST_ERROR);
+            let Some(error) = error.filter(|error| value.is_some() && *error >= least) else {
                 return text;
             };
             let error = Metric::PeakBytes.format(Some(error / per_unit));

@@ -1,7 +1,7 @@
 //! The verdicts on two runs in one sentence: did a change help?
 
 use crate::logs::analyze::LogSummary;
-use crate::logs::recorded_run::RecordedRun;
+use crate::logs::recorded_run::{ObservedGrowth, RecordedRun};
 use crate::model::LeakVerdict;
 
 /// The verdict on a run: that of its series with the fastest leak.
@@ -11,6 +11,10 @@ pub(super) enum RunVerdict {
     Leaked {
         rate: String,
         name: String,
+    },
+    /// Memory grew at this rate, and was not called a leak.
+    Grew {
+        rate: String,
     },
     Suspect,
     DoesNotLeak,
@@ -22,7 +26,7 @@ impl RunVerdict {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Leaked { .. } => LeakVerdict::Leak.name(),
-            Self::Suspect => LeakVerdict::Suspect.name(),
+            Self::Suspect | Self::Grew { .. } => LeakVerdict::Suspect.name(),
             Self::DoesNotLeak => LeakVerdict::Steady.name(),
             Self::TooSoon => LeakVerdict::TooSoon.name(),
         }
@@ -46,7 +50,9 @@ impl RunVerdict {
                 name,
             },
             None if longest.unwrap_or(0) < SHORTEST_MS => Self::TooSoon,
-            None => Self::DoesNotLeak,
+            None => fastest_growth(run).map_or(Self::DoesNotLeak, |growth| Self::Grew {
+                rate: growth.to_string(),
+            }),
         }
     }
 
@@ -75,11 +81,42 @@ impl RunVerdict {
                 format!("leaked {} ({name})", rate.trim_start_matches('+'))
             }
             Self::Leaked { rate, .. } => format!("leaked {}", rate.trim_start_matches('+')),
+            Self::Grew { rate } => {
+                format!(
+                    "grew {}, which is not called a leak yet",
+                    rate.trim_start_matches('+')
+                )
+            }
             Self::Suspect => "is suspect".to_owned(),
             Self::DoesNotLeak => "does not".to_owned(),
             Self::TooSoon => "is too short to judge".to_owned(),
         }
     }
+}
+
+/// Returns the fastest growth of a GPU or process that is more than noise.
+fn fastest_growth(run: &RecordedRun) -> Option<ObservedGrowth> {
+    /// Bytes per hour that matter.
+    const LEAST: f64 = 67_108_864.0;
+    let is_sure = |(growth, error): &(ObservedGrowth, Option<f64>)| {
+        growth.per_hour() > LEAST.max(2.0 * error.unwrap_or(0.0))
+    };
+    let growths = run.hosts.iter().flat_map(|host| {
+        let gpus = host
+            .gpus
+            .iter()
+            .map(|gpu| (gpu.curve.growth(), gpu.curve.growth_error()));
+        let processes = host
+            .processes
+            .values()
+            .map(|process| (process.curve.growth(), process.curve.growth_error()));
+        gpus.chain(processes)
+    });
+    growths
+        .filter_map(|(growth, error)| Some((growth?, error)))
+        .filter(is_sure)
+        .map(|(growth, _)| growth)
+        .max_by(|one, other| one.per_hour().total_cmp(&other.per_hour()))
 }
 
 /// No leak is called in a shorter recording.
@@ -141,6 +178,13 @@ mod tests {
         assert_eq!(
             both(&RunVerdict::DoesNotLeak, &RunVerdict::DoesNotLeak),
             "neither A nor B leaks"
+        );
+        let grew = RunVerdict::Grew {
+            rate: "+1 GiB/min".to_owned(),
+        };
+        assert_eq!(
+            both(&fast, &grew),
+            "A leaked 114 MiB/min, B grew 1 GiB/min, which is not called a leak yet"
         );
         assert_eq!(
             both(&RunVerdict::TooSoon, &RunVerdict::DoesNotLeak),
