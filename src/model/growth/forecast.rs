@@ -106,11 +106,17 @@ pub(super) fn forecast(
     // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left
     // at most.
     let sure_room = most - (limits.headroom * limit).min(0.5 * most);
+    // Growth that became faster may go on to do so by more than in a straight line.
+    let sooner = if pace.change > 0.0 {
+        limits.error_of_acceleration
+    } else {
+        0.0
+    };
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
     (likely < 1e8).then_some(())?;
     Some(Forecast {
         likely: seconds(likely)?,
-        low: seconds((pace.seconds(sure_room) * libm::exp(-error)).min(likely))?,
+        low: seconds((pace.seconds(sure_room) * libm::exp(-error - sooner)).min(likely))?,
         high: seconds(likely * libm::exp(error) + watched.rest.min(likely))?,
     })
 }

@@ -136,6 +136,9 @@ pub(super) struct WatchLimits {
 
 /// The limits of a forecast.
 pub(super) struct ForecastLimits {
+    /// The change from the third quarter to the last, as a share of that between the halves, from
+    /// which on growth accelerates: with a constant acceleration, it is a half.
+    pub(super) lasting_change: f64,
     /// The share of a GPU's memory that may not be available: the driver keeps some, the log of one
     /// process does not show what other processes hold, and the request that fails is larger than
     /// what is left.
@@ -143,6 +146,8 @@ pub(super) struct ForecastLimits {
     /// The standard deviation of the logarithm of the error when as much time is left as the growth
     /// has lasted, measured by `benches/growth`.
     pub(super) error: f64,
+    /// The logarithm by which the lower bound is sooner where growth accelerates, measured likewise.
+    pub(super) error_of_acceleration: f64,
     /// The power of the ratio of the two times with which the error changes, measured likewise.
     pub(super) error_power: f64,
     /// The least ratio: a time that is almost over is not certain.
@@ -259,8 +264,10 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         share_for_rate: 0.7,
     },
     forecast: ForecastLimits {
+        lasting_change: 0.2,
         headroom: 0.02,
         error: 0.1,
+        error_of_acceleration: 0.4,
         error_power: 0.4,
         least_ratio: 0.02,
         largest_ratio: 60.0,

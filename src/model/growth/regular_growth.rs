@@ -109,7 +109,7 @@ impl RegularGrowth {
         let [first, second] = rates_of_halves(gains, part);
         // Growth may have begun in the middle of the first part, which then looks like
         // acceleration.
-        let rates = rates_of_halves(&gains[1..], part);
+        let rates = rates_of_halves(without_knee(&gains[1..]), part);
         let span = parts * part;
         let latest = &known[known.len() - known.len().div_ceil(4)..];
         let top = latest.iter().map(|point| point.high).fold(0.0, f64::max);
@@ -292,6 +292,24 @@ impl MeasuredGrowth<'_> {
         (limits.suspect_share_of_leak * self.span_of_leak())
             .min(limits.span_of_suspect)
             .min(of_end)
+    }
+}
+
+/// Returns the second half of gains if growth became faster once, between the halves, and is even
+/// since then: that is no acceleration. Else returns all gains.
+fn without_knee(gains: &[f64]) -> &[f64] {
+    let quarter = gains.len() / 4;
+    let sum = |gains: &[f64]| gains.iter().sum::<f64>();
+    let [early, third, latest] = [
+        sum(&gains[..2 * quarter]) / 2.0,
+        sum(&gains[gains.len() - 2 * quarter..gains.len() - quarter]),
+        sum(&gains[gains.len() - quarter..]),
+    ];
+    let change = f64::midpoint(third, latest) - early;
+    if change > 0.0 && latest - third < LIMITS.forecast.lasting_change * change {
+        &gains[gains.len() - 2 * quarter..]
+    } else {
+        gains
     }
 }
 

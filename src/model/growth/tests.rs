@@ -115,6 +115,25 @@ fn a_leak_is_called_with_its_rate_and_its_end() {
 }
 
 #[test]
+fn the_forecast_of_an_even_growth_does_not_take_its_beginning_for_acceleration() {
+    // 20 MiB each 28 s, from 640 s on: memory lasts for a day.
+    let limit = 80 << 10;
+    let mut growth = LeakDetector::default();
+    for at in 0..3640_u64 {
+        let held = Bytes((20 * 1024 + at.saturating_sub(640) / 28 * 20) * MIB);
+        growth.push(Moment(at * 1000), held, Some(Bytes(limit * MIB)));
+        let forecast = growth.evidence().and_then(|evidence| evidence.forecast);
+        if let Some(forecast) = forecast {
+            let truth = Duration::from_secs(640 + 60 * 1024 / 20 * 28 - at);
+            assert!(
+                forecast.likely > truth * 9 / 10,
+                "after {at} s: {forecast:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_rise_in_a_series_that_goes_up_and_down_is_no_leak() {
     // The load of a server, in waves of 14, 40 and 95 minutes, with and without some late samples
     // in a row.
