@@ -185,14 +185,15 @@ impl WatchedGrowth {
     }
 
     /// Removes from the past the memory that something else gives back at once, when the KiB held
-    /// fall from `last_held` at the last sample to `now`.
+    /// fall from `last_held` at the last sample to `now`: less than a share of what the leak has
+    /// gained, or so much that the leak cannot have held it all.
     pub(super) fn remove_fall(&mut self, levels: &mut BucketLevels, last_held: f64, now: f64) {
         let fall = self.floor_now(levels).min(last_held) - now;
         let limits = &LIMITS.watch;
-        if self.is_leak
-            && fall > limits.smallest_jump
-            && fall < limits.share_of_others * kib(self.evidence.gained)
-        {
+        let gained = kib(self.evidence.gained);
+        let is_of_others =
+            fall < limits.share_of_others * gained || now < self.base - limits.share_kept * gained;
+        if self.is_leak && fall > limits.smallest_jump && is_of_others {
             self.given_back += fall;
             self.base -= fall;
             self.top -= fall;

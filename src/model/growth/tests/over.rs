@@ -157,3 +157,13 @@ fn a_leak_that_gives_back_its_gain_is_over_within_two_minutes_and_does_not_come_
         assert_ne!(verdict, LeakVerdict::Leak, "after {seconds} s");
     }
 }
+
+#[test]
+fn a_leak_is_not_over_when_a_larger_neighbour_leaves_its_gpu() {
+    // The leak takes 2 MiB each second; a job beside it held 10 GiB from the start and ends.
+    let leak = job(|at| at * 2);
+    let beside = |at: u64| leak(at) + if at < 1800 { 10_240 } else { 0 };
+    for seconds in [1800, 1860, 1920, 2100, 3600] {
+        check(seconds, beside, LeakVerdict::Leak);
+    }
+}
