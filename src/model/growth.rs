@@ -83,6 +83,8 @@ pub struct Evidence {
     /// The number of new maxima expected by chance in that time.
     pub chance: f64,
     pub rate: Rate,
+    /// Whether growth becomes faster: then memory may run out much sooner than forecast.
+    pub speeds_up: bool,
     /// When memory runs out; `None` where the limit is unknown, or the time is too far away to
     /// predict.
     pub forecast: Option<Forecast>,
@@ -413,6 +415,7 @@ impl LeakDetector {
         let maxima = floor.windows(2).filter(|pair| pair[1] > pair[0]).count();
         let earlier = seconds(first, since).max(points.width / 2.0);
         let span = seconds(since, at);
+        let pace = Pace::measure(watched, &self.levels);
         watched.evidence = Evidence {
             since,
             found: Moment(millis(watched.found)),
@@ -420,7 +423,8 @@ impl LeakDetector {
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
             chance: libm::log((earlier + span) / earlier),
-            rate: Rate(Pace::measure(watched, &self.levels).rate * 1024.0),
+            rate: Rate(pace.rate * 1024.0),
+            speeds_up: pace.speeds_up(),
             forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
         };
     }

@@ -15,6 +15,10 @@ const CONTEXT: i64 = 4 << 30;
 const MORE_THAN_DRIVER: &str =
     "PyTorch took more than the driver says: read at another moment, or it does not tell all";
 
+/// Said where only the memory is known that PyTorch reserved: its cache hides what tensors hold.
+const UNSEEN_LEAK: &str = "so a leak shows only once it is larger than PyTorch's cache; \
+     started with `gputop run`, the program shows it from the first step on";
+
 /// Writes the allocator stats of a process, or why they are not known.
 pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let (Some(snapshot), Some(stats)) = (model.latest(), &process.allocator) else {
@@ -26,6 +30,12 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
         .filter(|_| process.fresh_report(snapshot.at).is_none())
     {
         writer.field("PyTorch", why);
+        if !matches!(
+            why,
+            AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied
+        ) {
+            writer.field("", UNSEEN_LEAK);
+        }
     }
     for allocator in &stats.devices {
         of_allocator(writer, snapshot, process, allocator);

@@ -54,6 +54,10 @@ fn exact(bytes: Bytes) -> String {
     }
 }
 
+/// Said where nothing grew, and a log does not tell what tensors hold.
+const UNSEEN_LEAK: &str = "A leak that is still smaller than PyTorch's cache does not show in these figures. What \
+     tensors hold does:";
+
 /// Adds what to do next if something leaked or is suspect.
 pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     let grown = || {
@@ -62,6 +66,15 @@ pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
             .filter(|judged| has_grown(judged))
     };
     if grown().next().is_none() {
+        let may_be_hidden = logs
+            .iter()
+            .flat_map(|(_, log)| &log.series)
+            .all(|judged| judged.allocated.is_empty());
+        if may_be_hidden {
+            text.gap();
+            text.paragraph(0, format_args!("{UNSEEN_LEAK}"));
+            text.line("      gputop run -- python train.py");
+        }
         return;
     }
     text.gap();

@@ -236,29 +236,24 @@ fn add_events(text: &mut StyledText, judged: &JudgedSeries, shows_all: bool) -> 
     let changes = befores
         .zip(&judged.timeline)
         .filter(|(_, timed)| timed.verdict != LeakVerdict::TooSoon);
-    let mut events: Vec<(f64, EventWeight, String)> = changes
-        .map(|(before, timed)| {
-            let evidence = timed
-                .evidence
-                .map(|evidence| format!(": {}", judged.describe(timed.part, &evidence)));
-            let weight = match before.max(timed.verdict) {
-                LeakVerdict::Leak => EventWeight::Leak,
-                LeakVerdict::Suspect => EventWeight::Other,
-                _ => EventWeight::Lesser,
-            };
-            (
-                timed.at,
-                weight,
-                format!("{}{}", word(timed.verdict), evidence.unwrap_or_default()),
-            )
-        })
-        .chain(
-            judged
-                .falls
-                .iter()
-                .map(|fall| (fall.at, weight_of(fall, &judged.falls), fall.words())),
-        )
-        .collect();
+    let changes = changes.map(|(before, timed)| {
+        let evidence = timed
+            .evidence
+            .map(|evidence| format!(": {}", judged.describe(timed.part, &evidence)));
+        let weight = match before.max(timed.verdict) {
+            LeakVerdict::Leak => EventWeight::Leak,
+            LeakVerdict::Suspect => EventWeight::Other,
+            _ => EventWeight::Lesser,
+        };
+        let words = format!("{}{}", word(timed.verdict), evidence.unwrap_or_default());
+        (timed.at, weight, words)
+    });
+    let falls = judged
+        .falls
+        .iter()
+        .map(|fall| (fall.at, weight_of(fall, &judged.falls), fall.words()));
+    // A fall is the reason for a change at the same time, and stays before it.
+    let mut events: Vec<(f64, EventWeight, String)> = falls.chain(changes).collect();
     events.sort_by(|one, other| one.0.total_cmp(&other.0));
     let count = events.len();
     if !shows_all {

@@ -56,6 +56,11 @@ impl Pace {
         }
     }
 
+    /// Whether the rate changed by more than scatter, upwards.
+    pub(super) fn speeds_up(self) -> bool {
+        self.change > 0.0
+    }
+
     /// The seconds in which so many KiB are gained.
     fn seconds(self, room: f64) -> f64 {
         if self.change > 0.0 {
@@ -107,7 +112,7 @@ pub(super) fn forecast(
     // at most.
     let sure_room = most - (limits.headroom * limit).min(0.5 * most);
     // Growth that became faster may go on to do so by more than in a straight line.
-    let sooner = if pace.change > 0.0 {
+    let sooner = if pace.speeds_up() {
         limits.error_of_acceleration
     } else {
         0.0

@@ -559,13 +559,31 @@ fn the_sentence_has_all_figures() {
         maxima: 38,
         chance: 0.7,
         rate: Rate(0.5 * 1024.0 * 1024.0),
+        speeds_up: false,
         forecast: Some(forecast),
     };
+    let sentence = "+30 MiB/min for 12 min (38 new highs, 1 expected by chance); \
+         out of memory in 3 h 10 min (2 h 50 to 3 h 40)";
+    assert_eq!(evidence.to_string(), sentence);
+    let faster = Evidence {
+        speeds_up: true,
+        ..evidence
+    };
     assert_eq!(
-        evidence.to_string(),
-        "+30 MiB/min for 12 min (38 new highs, 1 expected by chance); \
-         out of memory in 3 h 10 min (2 h 50 to 3 h 40)"
+        faster.to_string(),
+        format!("{sentence}; speeding up: could be much sooner")
     );
+}
+
+#[test]
+fn growth_that_becomes_faster_is_said_to_speed_up_and_even_growth_is_not() {
+    let speeds_up = |mib: fn(u64) -> u64| {
+        let detector = watched(3000, job(mib));
+        let evidence = detector.evidence().expect("it grows");
+        (evidence.speeds_up, evidence.forecast.is_some())
+    };
+    assert_eq!(speeds_up(|at| at * 2), (false, true));
+    assert_eq!(speeds_up(|at| at * at / 1000), (true, true));
 }
 
 /// The memory of a thousand series must stay at some kB each.

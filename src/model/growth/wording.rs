@@ -91,6 +91,9 @@ impl fmt::Display for Evidence {
                 RoughSpan(end.high),
             );
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;
+            if self.speeds_up {
+                f.write_str("; speeding up: could be much sooner")?;
+            }
         }
         Ok(())
     }
