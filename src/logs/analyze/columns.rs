@@ -272,7 +272,13 @@ impl NamedRows<'_> {
             self.rows
                 .is_axis(*at, |cell| LogTimes::default().time(cell, None))
         };
-        if let Some(at) = candidates.iter().copied().find(is_time) {
+        // Dates are times in every language.
+        let has_dates = |at: &usize| {
+            self.rows
+                .is_axis(*at, |cell| LogTimes::default().date(cell))
+        };
+        let times = candidates.iter().copied().find(is_time);
+        if let Some(at) = times.or_else(|| (0..self.names.len()).find(has_dates)) {
             return Ok((LogAxis::Time, at, None));
         }
         let steps = (0..self.names.len()).filter_map(|at| Some((at, step_word(&self.names[at])?)));

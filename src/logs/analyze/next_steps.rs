@@ -66,11 +66,8 @@ pub(super) fn add(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
             .filter(|judged| has_grown(judged))
     };
     if grown().next().is_none() {
-        let may_be_hidden = logs
-            .iter()
-            .flat_map(|(_, log)| &log.series)
-            .all(|judged| judged.allocated.is_empty());
-        if may_be_hidden {
+        let series = || logs.iter().flat_map(|(_, log)| &log.series);
+        if series().next().is_some() && series().all(|judged| judged.allocated.is_empty()) {
             text.gap();
             text.paragraph(0, format_args!("{UNSEEN_LEAK}"));
             text.line("      gputop run -- python train.py");

@@ -34,6 +34,7 @@ fn any_header_with_a_time_and_an_amount_is_read_as_are_the_numbers_of_numpy() {
         "time since the whole job began [s],MiB\n0,1\n1,2\n",
         "t\tbytes\n0:00:00\t1048576\n0:00:01\t2097152\n",
         "What was held, and when it was held there\n0,1048576\n1,2097152\n",
+        "Zeit;used MiB\n01.01.1970 00:00:00;1,0\n01.01.1970 00:00:01;2,0\n",
     ] {
         check(text, &["- - - 0:1 1:2"]);
     }
