@@ -133,14 +133,7 @@ pub(crate) fn run(first: u64, count: u64, list: bool) {
         );
     }
     let outcomes = on_all_cores(first..first + 8 * count, |seed| judge(None, seed).0);
-    let alarms: usize = outcomes
-        .iter()
-        .map(|outcome| outcome.false_alarms.len())
-        .sum();
-    let days: f64 = outcomes
-        .iter()
-        .map(|outcome| outcome.healthy / 86_400.0)
-        .sum();
+    let (alarms, days) = Outcome::false_alarms_in_days(&outcomes);
     Aim::most(FALSE_ALARMS_A_DAY).print(
         "pods without a leak, false alarms a day",
         alarms as f64 / days,

@@ -210,6 +210,13 @@ fn judge_samples(
 }
 
 impl Outcome {
+    /// Returns the false alarms of several cases, and the days without a leak that they saw.
+    pub(crate) fn false_alarms_in_days(outcomes: &[Self]) -> (usize, f64) {
+        let alarms = outcomes.iter().map(|outcome| outcome.false_alarms.len());
+        let seconds = outcomes.iter().map(|outcome| outcome.healthy);
+        (alarms.sum(), seconds.sum::<f64>() / 86_400.0)
+    }
+
     /// `tensors` are read at the same times as `samples`.
     pub(crate) fn measure(
         judge: Judge,

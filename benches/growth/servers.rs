@@ -66,14 +66,7 @@ pub(crate) fn run(first: u64, count: u64, interval: f64, list: bool) {
         let cases = (first..first + count).flat_map(|seed| (0..4).map(move |kind| (kind, seed)));
         let outcomes: Vec<Outcome> = cases.map(|(kind, seed)| judge(rate, kind, seed)).collect();
         let Some(rate) = rate else {
-            let alarms: usize = outcomes
-                .iter()
-                .map(|outcome| outcome.false_alarms.len())
-                .sum();
-            let days: f64 = outcomes
-                .iter()
-                .map(|outcome| outcome.healthy / 86_400.0)
-                .sum();
+            let (alarms, days) = Outcome::false_alarms_in_days(&outcomes);
             println!("without a leak: {alarms} false alarms in {days:.1} days");
             continue;
         };
