@@ -148,7 +148,9 @@ impl LeakDetector {
         let kib = u32::try_from(memory.0 >> 10)
             .unwrap_or(u32::MAX - 1)
             .min(u32::MAX - 1);
-        let first = *self.first.get_or_insert(at);
+        // A damaged checkpoint may say that the series begins later than now.
+        let first = self.first.map_or(at, |first| first.min(at));
+        self.first = Some(first);
         if let Some((last, held)) = self.last {
             if at <= last {
                 return;
