@@ -217,11 +217,11 @@ fn a_link_called_nvidia_smi_tells_its_version_as_nvidia_smi_does() {
 }
 
 #[test]
-fn inactive_remapped_rows_are_reported_since_driver_595() {
+fn inactive_remapped_rows_are_reported_since_driver_580() {
     let mut host = Host::new(["H100"]);
     let fields = "remapped_rows.correctable_inactive,remapped_rows.uncorrectable_inactive";
     host.change(|world| world.gpus[0].fields = [(301, 2), (302, 1)].into());
-    for (driver, expected) in [("590.48.01", "[N/A], [N/A]"), ("595.71.05", "2, 1")] {
+    for (driver, expected) in [("570.86.10", "[N/A], [N/A]"), ("580.159.04", "2, 1")] {
         host.change(|world| driver.clone_into(&mut world.driver));
         assert_eq!(query(&host, fields), expected, "{driver}");
     }

@@ -67,6 +67,7 @@ fn fixed_detail(index: u32, at: Moment) -> GpuDetail {
         display_attached: Ok(false),
         display_active: Ok(false),
         persistence: Ok(true),
+        power_management: Ok(true),
         vbios: Ok("96.00.A5.00.01".into()),
         compute_mode: Ok(0),
         compute_capability: Ok("9.0".into()),

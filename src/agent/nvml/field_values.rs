@@ -53,7 +53,8 @@ const SETTINGS: [u32; 10] = [251, 252, 253, 254, 255, 256, 257, 258, 259, PROFIL
 const PROFILE_SETTINGS: [u32; 4] = [260, 261, 262, 263];
 const ADMINISTRATOR_SETTINGS: [u32; 4] = [265, 266, 267, 268];
 /// The number of remapped rows whose remapping is not in effect, after corrected and after
-/// uncorrected errors. Since driver 595.
+/// uncorrected errors. Since driver 595, and in late releases of 580 (seen in 580.159); an older one
+/// of those does not know the numbers.
 const INACTIVE_ROWS: [u32; 2] = [301, 302];
 
 /// The states of a link that is up: `NVML_NVLINK_STATE_ACTIVE`, and since driver 575
@@ -227,7 +228,7 @@ impl GpuCalls {
                 .ok_or(Missing::Unsupported)
         };
         take! { self, detail:
-            (remapped_correctable_inactive, remapped_uncorrectable_inactive) = is_since(595)
+            (remapped_correctable_inactive, remapped_uncorrectable_inactive) = is_since(580)
                 .map_or_else(|why| [Err(why); 2], |()| self.field_values(GPU, INACTIVE_ROWS))
                 .into();
             edpp = is_since(590).and_then(|()| {

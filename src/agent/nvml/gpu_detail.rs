@@ -100,6 +100,7 @@ impl GpuCalls {
             display_attached = flag(read!(self, nvmlDeviceGetDisplayMode));
             display_active = flag(read!(self, nvmlDeviceGetDisplayActive));
             persistence = flag(read!(self, nvmlDeviceGetPersistenceMode));
+            power_management = flag(read!(self, nvmlDeviceGetPowerManagementMode));
             accounting = flag(read!(self, nvmlDeviceGetAccountingMode));
             compute_mode = read!(self, nvmlDeviceGetComputeMode);
             clock_reasons = self.clock_reasons();

@@ -52,6 +52,13 @@ pub(super) fn missing_words(reason: Missing) -> &'static str {
     }
 }
 
+/// The fields of a GPU's detail that newer drivers call deprecated: the name in the row, the reading,
+/// and the first such driver. An older driver answers them.
+pub(super) const WITHDRAWN: [(&str, &str, u32); 2] = [
+    ("display_mode", "display_attached", 580),
+    ("power_management_mode", "power_management", 590),
+];
+
 impl FieldTable {
     fn all(self) -> impl Iterator<Item = QueryField> {
         let table = match self {
@@ -124,8 +131,15 @@ impl QueryField {
     /// Returns the path of the reading, without the place of a part of it.
     pub(super) fn wanted_reading(&self) -> String {
         let path: Vec<&str> = self.reading.split('.').take(2).collect();
-        // The row of a GPU has a copy of this reading.
-        path.join(".").replace("display_mode", "display_attached")
+        let path = path.join(".");
+        // The row of a GPU has a copy of the reading of a withdrawn field.
+        match WITHDRAWN
+            .iter()
+            .find(|(name, ..)| path == format!("detail.{name}"))
+        {
+            Some((_, reading, _)) => format!("detail.{reading}"),
+            None => path,
+        }
     }
 
     /// Whether the value is known even if the GPU does not answer.

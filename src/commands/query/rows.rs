@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::field::{QueryField, missing_words};
+use super::field::{QueryField, WITHDRAWN, missing_words};
 use crate::base::time::local_time;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, Use};
 
 /// Returns the row of a GPU: the groups of its readings, and `snapshot` for facts about the host.
 pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
-    /// The first driver that calls `display_mode` deprecated.
-    const WITHOUT_DISPLAY_MODE: u32 = 580;
     const FABRIC_COMPLETED: u32 = 3;
     let version = snapshot.driver.version.as_ref();
     let mut row = json!({
@@ -32,10 +30,12 @@ pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
     let Some(detail) = &gpu.detail else {
         return row;
     };
-    if major.is_some_and(|major| major < WITHOUT_DISPLAY_MODE) {
-        let detail = &mut row["detail"];
-        detail["display_mode"] = detail["display_attached"].clone();
-        detail["missing"]["display_mode"] = detail["missing"]["display_attached"].clone();
+    for (name, reading, first) in WITHDRAWN {
+        if major.is_some_and(|major| major < first) {
+            let detail = &mut row["detail"];
+            detail[name] = detail[reading].clone();
+            detail["missing"][name] = detail["missing"][reading].clone();
+        }
     }
     if let Ok([total, used]) = detail.protected_memory {
         row["detail"]["protected_memory_bytes"] = json!([total, used, total.saturating_sub(used)]);

@@ -58,6 +58,8 @@ reading_groups! {
         display_active: bool = "display_active",
         /// Whether the driver stays loaded when no process uses the GPU.
         persistence: bool = "persistence_mode",
+        /// Whether the driver manages the power of the board.
+        power_management: bool = "power_management",
         /// Whether the driver records ended processes.
         accounting: bool = "accounting_mode",
         /// The number of ended processes that the driver can record.
