@@ -294,3 +294,28 @@ fn a_look_knows_what_the_recorder_saw_before() {
     assert!(!note.exists(), "the note goes with the recorder");
     assert_eq!(word(&host), None);
 }
+
+/// As a real driver does while a forked child has the device files open.
+#[test]
+fn memory_listed_for_a_dead_pid_is_reported_beside_a_recorder() {
+    let mut host = Host::new(["H100"]);
+    fs::create_dir(host.path("recordings")).expect("/tmp has room");
+    let file = host.path("recordings/night.jsonl.zst");
+    let arguments = ["-o".to_owned(), file.display().to_string()];
+    let arguments = arguments.each_ref().map(String::as_str);
+    let recorder = RunningRecorder::start(&host, &file, &arguments);
+    host.add_process(0, GpuProcess::fictional(4_000_001, GIB));
+    for arguments in [
+        &["orphans", "--json", "--timeout", "20s"][..],
+        &["orphans", "--json", "--timeout", "20s", "--watch", "1s"],
+    ] {
+        let report = json(&host.run(arguments.iter().copied()));
+        let found = &report["processes"][0];
+        assert_eq!(
+            (&found["pid"], &found["verdict"]),
+            (&4_000_001.into(), &"ghost".into()),
+            "{report:#}"
+        );
+    }
+    recorder.end(Signal::TERM);
+}

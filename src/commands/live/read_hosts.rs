@@ -75,11 +75,13 @@ pub(crate) fn read_once<T>(
     block_on(async {
         let mut watch = Watch::start(read.sources.clone())?;
         watch.settle(read.timeout, is_enough).await;
-        if watch.keep_enough(is_enough) {
+        let has_enough = watch.keep_enough(is_enough);
+        // A process that the recorder did not see dead is undecided again, until the next pass.
+        watch.wait_for_recorder();
+        if has_enough {
             watch.settle(SECOND_LOOK, is_decided).await;
         }
         watch.observe(observed).await;
-        watch.wait_for_recorder();
         let seen = see(&watch.states(read.timeout, is_enough));
         watch.sources.close().await;
         Ok(seen)
