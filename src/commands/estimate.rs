@@ -139,7 +139,7 @@ const OPTIMIZERS: [&str; 8] = [
 ];
 
 /// The memory that CUDA takes besides PyTorch's, as the script assumes.
-const CONTEXT: Bytes = Bytes(500 << 20);
+const CONTEXT: Bytes = Bytes(800 << 20);
 
 /// Prints an estimate. Fails if the standard output cannot be written.
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {

@@ -96,8 +96,8 @@ class Measure(unittest.TestCase):
         )
         self.assertTrue(found.measured)
         gib = 1 << 30
-        self.assertEqual(found.largest(gib), int((gib * 0.97 - (500 << 20) - 1000) / 10))
-        self.assertEqual(found.largest(500 << 20), 0)
+        self.assertEqual(found.largest(gib), int((gib * 0.97 - (800 << 20) - 1000) / 10))
+        self.assertEqual(found.largest(800 << 20), 0)
 
     def test_a_single_sample_is_doubled(self):
         found, batches = self.measure((1, 3))

@@ -12,12 +12,14 @@ from PyTorch's own operations. The program calls this itself; the probe never do
 import json
 import weakref
 
-# Assumptions, with each result.
-CONTEXT = 500 << 20
+# Measured on an H100 with driver 580, CUDA 13 and torch 2.11: 742 MiB outside the allocator once
+# cuBLAS is loaded, and 65 MiB of its workspaces inside. Older GPUs and drivers need less.
+CONTEXT = 800 << 20
 GRANULE = 512
+# Assumptions, with each result.
 ASSUMPTIONS = (
     "one GPU, no CUDA graphs, no compilation; blocks are rounded up to 512 bytes",
-    "the CUDA context and libraries take about 500 MiB; cuBLAS workspaces are in that",
+    "the CUDA context and libraries take about 800 MiB; cuBLAS workspaces are in that",
     "scaled_dot_product_attention uses a fused kernel",
     "fragmentation takes 3 % of the GPU",
 )
