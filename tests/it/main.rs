@@ -60,6 +60,7 @@ mod probe_commands;
 mod probe_diagnosis;
 mod probe_files;
 mod probe_page;
+mod prove;
 mod python_programs;
 mod query;
 mod query_calls;

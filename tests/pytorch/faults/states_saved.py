@@ -14,9 +14,9 @@ class Finder:
         for step in steps():
             train(self.optimizer, loss_of(self.model(batch())))
             if step % 3 == 0:
-                self.trials.append(
+                self.trials.append(  # fault
                     {"step": step, "weights": copy.deepcopy(self.model.state_dict())}
-                )  # fault
+                )
 
 
 def main():
