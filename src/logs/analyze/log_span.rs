@@ -21,7 +21,7 @@ pub(super) struct LogSpan {
 }
 
 /// The steps of a log that has no times. The detector needs times: it sees the log as if it had
-/// lasted some hours.
+/// lasted an hour, so that growth which needs up to 24 times the log to fill the memory matters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct StepAxis {
     /// The word for one step.
@@ -43,7 +43,7 @@ impl StepAxis {
     )]
     pub(super) fn scale(rows: &mut [LogRow], word: &'static str) -> Self {
         /// The time of a log with many samples.
-        const USUAL_MS: f64 = 4.0 * 3600.0 * 1000.0;
+        const USUAL_MS: f64 = 3600.0 * 1000.0;
         /// The shortest and the longest time between two samples.
         const INTERVALS_MS: [f64; 2] = [1000.0, 60_000.0];
         let (Some(first), Some(last)) = (

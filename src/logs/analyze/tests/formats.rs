@@ -69,6 +69,19 @@ fn steps_are_steps() {
     assert_eq!(series["episodes"][0]["to"], 1990.0);
 }
 
+/// Nobody knows how long a step lasts: growth matters that fills the memory in some times the log.
+#[test]
+fn a_leak_over_steps_may_need_many_times_the_log() {
+    let rows = (0..200_u64).map(|step| format!("{},{}\n", step * 10, (5000 + 20 * step) << 20));
+    let text = format!(
+        "step,memory_allocated,memory_total\n{}",
+        rows.map(|row| row.replace('\n', ",85899345920\n"))
+            .collect::<String>()
+    );
+    let sentence = headline(&read(&text).series[0]);
+    assert!(sentence.starts_with("LEAKED from step "), "{sentence}");
+}
+
 #[test]
 fn a_unit_that_nothing_tells_is_a_doubt_with_the_option_that_settles_it() {
     let log = |factor: f64, header: &str| {
