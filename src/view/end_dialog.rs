@@ -14,7 +14,7 @@ use crate::app::input::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Suc
 use crate::app::layout::Area;
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{HostModel, HostProcess, Returned, Verdict};
+use crate::model::{HostModel, HostProcess, Returned, Verdict, VerdictKind};
 use crate::output::labels::{self, word};
 use crate::output::text_wrap::{cut, wrap};
 use crate::protocol::command::Signal;
@@ -479,6 +479,13 @@ fn meaning(choice: Choice, dialog: &EndDialog) -> String {
     meaning.to_owned()
 }
 
+/// Whether the only target was seen alive, and is now a PID without a process for which the driver
+/// lists memory.
+fn is_ghost(model: &HostModel, dialog: &EndDialog) -> bool {
+    let verdict = dialog.root().and_then(|root| model.verdict(root.id()));
+    verdict.is_some_and(|verdict| matches!(verdict.kind, VerdictKind::Ghost { was: Some(_), .. }))
+}
+
 fn progress(theme: Theme, model: &HostModel, dialog: &EndDialog) -> Vec<Line<'static>> {
     let now = model.now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
@@ -487,6 +494,17 @@ fn progress(theme: Theme, model: &HostModel, dialog: &EndDialog) -> Vec<Line<'st
     let root = dialog.root();
     match root.map(|root| &root.stage) {
         _ if dialog.ended().is_some() => ended(theme, model, dialog),
+        Some(Stage::Refused(_)) if is_one && is_ghost(model, dialog) => {
+            let way_out = if dialog.spared_count() > 0 {
+                " Tab chooses those who hold its memory."
+            } else {
+                ""
+            };
+            say(
+                format!("It has ended: no signal reaches it.{way_out}"),
+                theme.alarm(),
+            )
+        }
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if dialog.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
         _ if !dialog.is_settled() || (dialog.first_sent.is_none() && !dialog.is_read()) => say(

@@ -455,3 +455,20 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
         "group = \"user\"\n"
     );
 }
+
+/// As a real driver does while a forked child has the device files open.
+#[test]
+fn the_dialog_of_a_dead_pid_says_that_no_signal_reaches_it() {
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 2 * GIB);
+    let terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for(&format!(" {pid} "));
+    host.change(|world| world.gpus[0].processes[0].fictional = true);
+    let process = host.process(pid);
+    process.handle.signal(Signal::KILL);
+    process.wait();
+    terminal.wait_for("1 ended process holds 2.0 GiB");
+    terminal.keys(F9);
+    terminal.wait_for("It has ended: no signal reaches it.");
+    close_and_quit(terminal);
+}
