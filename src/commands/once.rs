@@ -3,6 +3,7 @@
 //! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has
 //! what was read, says what is missing, and the exit code tells scripts that it is not complete.
 
+mod judged;
 mod plain;
 mod table;
 
@@ -23,7 +24,7 @@ use crate::flags::ReadOptions;
 use crate::model::HostModel;
 use crate::output::table::{ascii, command};
 use crate::output::{Exit, failed_readings, print, print_error};
-use crate::protocol::host_tag::HostTag;
+use crate::protocol::host_tag::{HostTag, append_field};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{ArgvDelay, Gpu, Identity, ProcessId, ProcessNames, Snapshot};
 
@@ -185,7 +186,7 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
             Exit::of_snapshot(&shown, trouble.is_none())
         });
         if options.format == ReportFormat::Json {
-            append_json(host, shown, &mut out)?;
+            append_json(host, model, shown, &mut out)?;
             reason.iter().for_each(print_error);
         } else {
             let reasons = reason
@@ -224,14 +225,21 @@ fn print_once(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyh
 }
 
 /// Appends the line of a host for `--json`.
-fn append_json(host: &HostState<'_>, shown: Snapshot, out: &mut Vec<u8>) -> anyhow::Result<()> {
+fn append_json(
+    host: &HostState<'_>,
+    model: &HostModel,
+    shown: Snapshot,
+    out: &mut Vec<u8>,
+) -> anyhow::Result<()> {
     let mut line = Vec::new();
+    let judged = judged::judged(model, &shown);
     Line::Full(Box::new(with_names(shown))).write(&mut line)?;
     HostTag {
         host_key: host.key.0.into(),
         name: Some(host.name.into()),
     }
     .append_to(&mut line);
+    append_field(&mut line, "judged", &judged);
     out.append(&mut line);
     Ok(())
 }

@@ -66,17 +66,20 @@ enum FieldValue {
 #[derive(Deserialize)]
 struct LineField<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// Adds a field to a line, which is a JSON object that is not empty, with or without a line end.
+/// Leaves the line as it is where it is no object, or where the value cannot be written as JSON.
+pub fn append_field(line: &mut Vec<u8>, name: &str, value: &impl Serialize) {
+    let end = line.iter().rposition(|byte| *byte == b'}');
+    if let (Some(end), Ok(value)) = (end, serde_json::to_vec(value)) {
+        let field = format!(",\"{name}\":").into_bytes();
+        line.splice(end..end, [field, value].concat());
+    }
+}
+
 impl HostTag {
     /// Adds the tag to a line, which is a JSON object with or without a line end.
     pub fn append_to(&self, line: &mut Vec<u8>) {
-        let Some(end) = line.iter().rposition(|byte| *byte == b'}') else {
-            return;
-        };
-        // Serializing two fields into memory cannot fail.
-        let Ok(tag) = serde_json::to_vec(self) else {
-            return;
-        };
-        line.splice(end..end, [&b",\"source\":"[..], &tag].concat());
+        append_field(line, "source", self);
     }
 
     /// Reads the tag of a line; `None` for a line without one.

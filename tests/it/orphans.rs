@@ -483,3 +483,24 @@ fn the_demo_has_an_orphan_wherever_its_option_stands() {
         );
     }
 }
+
+/// The readings of `--json` come from the agent; what gputop judges stands beside them.
+#[test]
+fn json_says_what_one_look_cannot_judge() {
+    let orphaned = HostWithOrphan::new();
+    let line = json(&orphaned.host.run(["--json", "--timeout", "20s"]));
+    let judged = line["judged"]["processes"]
+        .as_array()
+        .expect("a list of processes")
+        .iter()
+        .find(|process| process["pid"] == orphaned.worker.pid)
+        .expect("the worker is on the GPU");
+    assert!(
+        (judged["verdict"] == "orphan") == (judged["is_decided"] == true),
+        "{judged:#}"
+    );
+    assert_eq!(
+        (&judged["growth"], &judged["missing"]["growth"]),
+        (&Value::Null, &"not_yet".into())
+    );
+}
