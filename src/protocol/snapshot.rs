@@ -391,6 +391,13 @@ impl Process {
         (now.since(report.at) < ProbeReport::FRESH).then_some(report)
     }
 
+    /// Whether the main thread has ended; others may still run. Resident memory is gone with the
+    /// main thread. Kernel threads never have any, but each is a single thread.
+    pub(crate) fn has_main_thread_ended(&self) -> bool {
+        self.load.state == Ok(State::Zombie)
+            || self.load.rss == Ok(Bytes(0)) && self.load.threads.is_ok_and(|threads| threads > 1)
+    }
+
     /// Whether the arguments will be read soon. A zombie has none.
     pub(crate) fn awaits_arguments(&self) -> bool {
         let ProcessFacts {

@@ -2,7 +2,8 @@
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else
 //!    *ghost*.
 //! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after
-//!    [`GHOST_AFTER`]; with more threads *dying*, or *stuck* when one of them waits in the kernel.
+//!    [`GHOST_AFTER`]; with more threads *stuck* when one of them waits in the kernel, else *dying*
+//!    where it has memory or takes [`DYING_AFTER`].
 //! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for
 //!    [`BLOCKED_AFTER`]: *stuck* in the driver, else *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a
@@ -29,6 +30,10 @@ pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
 /// The time after which an ended process that the driver still lists is a ghost. The driver forgets
 /// an ended process at once, unless another process keeps its memory.
 pub(super) const GHOST_AFTER: Duration = Duration::from_secs(3);
+
+/// The time after which a process without listed memory, whose main thread has ended, is dying. A
+/// process with many threads takes a moment to exit.
+pub(super) const DYING_AFTER: Duration = GHOST_AFTER;
 
 /// The time without computation after which a process is idle: longer than a short break of its
 /// user.
@@ -237,14 +242,11 @@ impl ProcessView<'_> {
         process_total: Option<&ProcessTotal>,
         keepers: impl Fn() -> Vec<ProcessId>,
     ) -> Option<VerdictKind> {
-        let threads = process.load.threads.unwrap_or(1);
-        // Resident memory is gone with the main thread. Kernel threads never have any, but have a
-        // single thread.
-        let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
-        let state = process.load.state;
-        if state != Ok(State::Zombie) && !has_no_memory {
+        if !process.has_main_thread_ended() {
             return None;
         }
+        let threads = process.load.threads.unwrap_or(1);
+        let state = process.load.state;
         let record = self.record(place);
         let is_dead_for = |span: Duration| {
             record
@@ -270,6 +272,8 @@ impl ProcessView<'_> {
                 wchan: process.load.wchan.clone().ok(),
                 span: self.blocked(record),
             }
+        } else if !is_listed && !is_dead_for(DYING_AFTER) {
+            VerdictKind::TooSoon
         } else {
             VerdictKind::Dying {
                 threads: threads - 1,

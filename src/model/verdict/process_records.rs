@@ -76,8 +76,8 @@ pub(in crate::model) struct ProcessRecord {
     /// Since when the process has waited in the kernel, where signals have no effect; `None` while
     /// it does not.
     pub(super) blocked_since: Option<Moment>,
-    /// Since when the process has been a zombie, or only a PID that the driver lists; `None` while
-    /// it is neither.
+    /// Since when the main thread has ended, or the process is only a PID that the driver lists;
+    /// `None` while neither is so.
     pub(super) dead_since: Option<Moment>,
     /// The root of the first job that the process was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
@@ -319,7 +319,7 @@ impl ProcessRecords {
             process.load.state == Ok(State::DiskSleep),
             now,
         );
-        let is_dead = matches!(process.load.state, Ok(State::Zombie) | Err(Missing::Gone));
+        let is_dead = process.load.state == Err(Missing::Gone) || process.has_main_thread_ended();
         since(&mut record.dead_since, is_dead, now);
         since(
             &mut record.quiet_since,

@@ -60,7 +60,8 @@ impl Verdict {
     }
 
     /// The group in which the header counts the process: its rank, the worst first, and its noun.
-    /// `None` when the process is no suspect.
+    /// `None` when the process is no suspect. A zombie without GPU memory is none: each process is
+    /// one until its parent has reaped it.
     fn group(&self) -> Option<(u8, &'static str)> {
         match self.kind {
             VerdictKind::Orphan(_) => Some((0, "orphan")),
@@ -69,7 +70,7 @@ impl Verdict {
             VerdictKind::MaybeOrphan(_) => Some((3, "possible orphan")),
             VerdictKind::Dying { .. } => Some((4, "dying process")),
             VerdictKind::Blocked { .. } => Some((5, "blocked process")),
-            VerdictKind::Zombie { .. } => Some((6, "zombie")),
+            VerdictKind::Zombie { .. } => self.holds_gpu_memory().then_some((6, "zombie")),
             VerdictKind::Frozen { .. } => Some((7, "frozen process")),
             VerdictKind::Stopped { .. } => Some((8, "stopped process")),
             VerdictKind::Idle { .. } => Some((9, "idle process")),
@@ -279,9 +280,8 @@ impl Verdict {
             let holds = if group.len() == 1 { "holds" } else { "hold" };
             let total = Self::total(&group.iter().copied());
             let count = many(group.len(), noun);
-            let is_first = parts.is_empty();
-            let says_amount = is_first
-                && !(total == Total::default() && group.iter().any(|verdict| verdict.is_orphan()));
+            // "1 dying process holds 0 B" would say that nothing is wrong.
+            let says_amount = parts.is_empty() && total != Total::default();
             parts.push(if says_amount {
                 format!("{count} {holds} {total}")
             } else {
