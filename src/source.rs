@@ -52,8 +52,12 @@ const WAITING_EVENTS: usize = 16;
 /// How long an agent of this host may take to exit before a program replaces gputop.
 const EXIT_GRACE: Duration = Duration::from_millis(750);
 
+/// How long an agent of this host may take to exit after its connection was closed, before gputop
+/// leaves it to PID 1.
+const CLOSE_GRACE: Duration = Duration::from_millis(250);
+
 /// The time between two checks whether an agent has exited.
-const EXIT_POLL: Duration = Duration::from_millis(10);
+const EXIT_POLL: Duration = Duration::from_millis(5);
 
 /// A place that lines come from.
 #[derive(Debug, Clone)]
@@ -260,12 +264,13 @@ impl Sources {
 
     /// Reaps processes that have exited since their connection was closed. Does not wait.
     pub fn reap(&mut self) {
-        self.exiting
-            .retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
+        retain_running(&mut self.exiting);
     }
 
-    /// Closes all connections. Waits for no process to exit: a call of the driver may take long,
-    /// and so may a command of `--via`.
+    /// Closes all connections. Waits for agents of this host to exit, for at most [`CLOSE_GRACE`]: a
+    /// call of the driver may hang. Where PID 1 reaps no processes, as the program of a container,
+    /// an agent that gputop did not reap stays a zombie as long as the container runs. Waits for no
+    /// command of `--via`.
     pub async fn close(&mut self) {
         let processes: Vec<_> = self
             .list
@@ -275,8 +280,26 @@ impl Sources {
         for (_, connection) in &mut self.list {
             connection.wait_until_closed().await;
         }
-        self.let_end(processes);
+        let (agents, commands): (Vec<_>, Vec<_>) = processes
+            .into_iter()
+            .partition(|process| process.output.is_none());
+        self.let_end(commands);
+        let mut agents: Vec<Child> = agents.into_iter().map(|agent| agent.child).collect();
+        let deadline = Instant::now() + CLOSE_GRACE;
+        loop {
+            retain_running(&mut agents);
+            if agents.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            sleep(EXIT_POLL).await;
+        }
+        self.exiting.extend(agents);
     }
+}
+
+/// Reaps the processes that have exited, and keeps the others.
+fn retain_running(processes: &mut Vec<Child>) {
+    processes.retain_mut(|process| !matches!(process.try_wait(), Ok(Some(_)) | Err(_)));
 }
 
 /// Waits until the agents of this host have exited, for at most [`EXIT_GRACE`]: a call of the

@@ -11,7 +11,7 @@ use rustix::process::getuid;
 
 use crate::cli::json;
 use crate::host::{GIB, Host};
-use crate::process::{ChildProcess, ProcessHandle, now};
+use crate::process::{ChildProcess, ProcessHandle, now, run};
 use crate::ready_pipe::ReadyPipe;
 use crate::stories::ObservedHost;
 use crate::{DEADLINE, print_note};
@@ -178,6 +178,36 @@ os._exit(1)
     };
     container.list("worker0", 11 * GIB);
     container.check(&[("server", "ok|…"), ("worker0", "orphan")]);
+}
+
+/// PID 1 of a container, which runs a command twice and reaps no other process, as a training
+/// program. Prints the names of the zombies that are left.
+const REAPS_NOTHING: &str = "
+import os, subprocess, sys
+for _ in range(2):
+    subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    name, state = open(f'/proc/{pid}/stat').read().split('(')[1].rsplit(')', 1)
+    if state.split()[0] == 'Z':
+        print(name)
+print('done')
+";
+
+#[test]
+fn a_report_leaves_no_zombie_where_pid_1_reaps_none() {
+    if !getuid().is_root() {
+        return print_note("skipped: only root can make a PID namespace");
+    }
+    let host = Host::new(["H100"]);
+    for args in [vec!["--once"], vec!["-L"], vec!["orphans", "--json"]] {
+        let mut command = Command::new("unshare");
+        let words = ["--pid", "--fork", "--kill-child", "--mount-proc", "python3"];
+        host.set_environment(&mut command)
+            .args(words)
+            .args(["-c", REAPS_NOTHING, env!("CARGO_BIN_EXE_gputop")])
+            .args(&args);
+        assert_eq!(run(&mut command).text(), "done\n", "{args:?}");
+    }
 }
 
 /// A process in control groups that are named like those of a Slurm job.
