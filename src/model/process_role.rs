@@ -316,7 +316,7 @@ fn comm(facts: &ProcessFacts) -> String {
 /// The command line, or the comm where there are no arguments; truncated to fit a sentence.
 pub(in crate::model) fn command(facts: &ProcessFacts) -> String {
     const LIMIT: usize = 60;
-    let mut words = arguments(facts);
+    let mut words: Vec<&str> = facts.argv.iter().flat_map(Argv::shown).collect();
     let Some(first) = words.first_mut() else {
         return comm(facts);
     };

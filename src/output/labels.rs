@@ -21,7 +21,7 @@ pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
 /// are none. Of a Python program, the script has its file name only. A `DataLoader` worker, whose
 /// arguments are those of its trainer, has its own name before them.
 pub(crate) fn command_line(process: &Process) -> Option<String> {
-    let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.iter().collect();
+    let mut words: Vec<&str> = process.facts.argv.as_ref().ok()?.shown().collect();
     let script = script(&words);
     for place in [Some(0), script].into_iter().flatten() {
         let word = words.get_mut(place)?;
@@ -306,5 +306,16 @@ mod tests {
             "torch.distributed.run",
         );
         check("python", "python", "python");
+    }
+
+    #[test]
+    fn an_empty_argument_is_shown_as_a_shell_quotes_it() {
+        let mut host = host(1).with(7, "python3", 0, Bytes::from_gib(1));
+        let words = ["/opt/venv/bin/python3", "t1.py", ""];
+        host.processes[0].facts_mut().argv = Ok(words.into_iter().map(Text::from).collect());
+        assert_eq!(
+            command_line(&host.processes[0]).unwrap(),
+            "python3 t1.py ''"
+        );
     }
 }

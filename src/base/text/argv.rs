@@ -26,9 +26,16 @@ impl Argv {
         self.0.split_terminator('\0')
     }
 
+    /// Returns each argument as a person reads it: an empty one as `''`, since it would look like
+    /// a space too many.
+    pub fn shown(&self) -> impl Iterator<Item = &str> {
+        self.iter()
+            .map(|argument| if argument.is_empty() { "''" } else { argument })
+    }
+
     /// Returns all arguments with spaces between them.
     pub fn line(&self) -> String {
-        self.iter().collect::<Vec<_>>().join(" ")
+        self.shown().collect::<Vec<_>>().join(" ")
     }
 }
 
