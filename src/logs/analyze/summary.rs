@@ -115,7 +115,8 @@ pub(super) fn add(
     text.gap();
 }
 
-/// Returns the number of series and of what they are the memory: `8 GPUs`.
+/// Returns the number of series, and the number of GPUs and processes whose memory they are: `8
+/// GPUs`.
 fn counted(series: &[&JudgedSeries]) -> String {
     let of_process: Vec<&LogSeries> = series
         .iter()
@@ -124,13 +125,19 @@ fn counted(series: &[&JudgedSeries]) -> String {
         .collect();
     let gpus = series.len() - of_process.len();
     let ids: HashSet<_> = of_process.iter().map(|one| (&one.host, one.pid)).collect();
+    let several = |count: usize, one: &str, more: &str| {
+        format!("{count} {}", if count == 1 { one } else { more })
+    };
+    let gpus_in_words = several(gpus, "GPU", "GPUs");
+    let processes = several(of_process.len(), "process", "processes");
     match (gpus, of_process.len()) {
-        (gpus, 0) => format!("{gpus} GPUs"),
-        (0, processes) if processes == ids.len() => format!("{processes} processes"),
+        (_, 0) => gpus_in_words,
+        (0, uses) if uses == ids.len() => processes,
         (0, uses) => format!("{uses} curves of memory, one for each process on each GPU"),
         (gpus, uses) => format!(
-            "{} curves of memory, of {gpus} GPUs and of {uses} processes on them",
-            gpus + uses
+            "{} curves of memory, of {gpus_in_words} and of {processes} on {}",
+            gpus + uses,
+            if gpus == 1 { "it" } else { "them" }
         ),
     }
 }
