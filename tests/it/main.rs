@@ -65,6 +65,7 @@ mod python_programs;
 mod query;
 mod query_calls;
 mod readme;
+mod real_hardware;
 mod record;
 mod replay;
 mod replay_steering;

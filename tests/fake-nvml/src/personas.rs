@@ -1,8 +1,8 @@
 //! GPUs with the values of real ones under load. Values that a GPU does not support are absent.
 
 use crate::gpu::{
-    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows,
-    Temperature, Utilization,
+    Bar1, Clocks, Ecc, Fabric, Gpu, Inforom, Memory, Mig, MigInstance, NvLink, Pcie, Power,
+    RemappedRows, Temperature, Utilization,
 };
 
 const MIB: u64 = 1 << 20;
@@ -18,6 +18,7 @@ pub fn gpu(name: &str, position: usize) -> Option<Gpu> {
             module: Some(7),
             ..h100()
         },
+        "H100-580" => h100_580(),
         "A100" => a100(),
         "A100-MIG" => a100_mig(position),
         "RTX-4090" => rtx_4090(),
@@ -115,6 +116,61 @@ fn h100() -> Gpu {
             instances: Vec::new(),
         }),
         ..Gpu::default()
+    }
+}
+
+/// A passed-through H100 of a virtual machine, alone and without NVLink, under driver 580.159.04.
+/// The values are those of `tests/data/real/h100-80gb-hbm3-580/busy/nvidia-smi-q.txt`.
+fn h100_580() -> Gpu {
+    Gpu {
+        serial: Some("1650000000001".to_owned()),
+        vbios: Some("96.00.DA.00.0C".to_owned()),
+        memory: Memory {
+            total: 81_559 * MIB,
+            reserved: 480 * MIB,
+            unaccounted: 26_432_372_736,
+            v2: true,
+        },
+        bar1: Some(Bar1 {
+            total: 131_072 * MIB,
+            used: 26_434_142_208,
+        }),
+        utilization: Utilization {
+            gpu: Some(60),
+            memory: Some(24),
+            ..h100().utilization
+        },
+        temperature: Temperature {
+            gpu: Some(50),
+            memory: Some(49),
+            shutdown: Some(95),
+            slowdown: Some(89),
+            memory_max: Some(95),
+            gpu_max: Some(87),
+        },
+        power: Power {
+            usage: Some(337_440),
+            energy: Some(5_850_534),
+            ..h100().power
+        },
+        power_instant: Some(338_760),
+        inforom: Some(Inforom {
+            image: Some("G520.0200.00.05".to_owned()),
+            oem: Some("2.1".to_owned()),
+            ecc: Some("7.16".to_owned()),
+            ..Inforom::default()
+        }),
+        encoder: Some((0, 0, 0)),
+        gsp: Some(true),
+        addressing: Some(0),
+        c2c: Some(false),
+        protected_memory: Some((0, 0)),
+        display_attached: Some(true),
+        nvlink: None,
+        module: Some(7),
+        pcie: Some(pcie(5, 265_726, 112_076)),
+        gpm: Some([(1, 60.0), (2, 50.9), (3, 14.0), (5, 0.0), (10, 19.0)].into()),
+        ..h100()
     }
 }
 
