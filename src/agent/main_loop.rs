@@ -211,7 +211,8 @@ impl MainLoop {
             self.readers.add_probes(&mut processes, &gpus, now);
         }
         for gpu in &mut gpus {
-            add_holders(gpu, self.scans.result.as_deref(), &processes);
+            let is_monitor = |id| self.readers.processes.is_monitor(id);
+            add_holders(gpu, self.scans.result.as_deref(), &processes, is_monitor);
         }
         self.scans
             .request(&mut self.readers.processes, &self.readings.gpus, now);
@@ -288,14 +289,19 @@ fn limit_processes(gpus: &mut [GpuReadings], most: usize) {
 
 /// Adds to the device-file holders of a GPU its GPU processes, and the scanned processes whose open
 /// device files let them hold memory of the GPU.
-fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) {
+fn add_holders(
+    gpu: &mut Gpu,
+    scan: Option<&ScanResult>,
+    processes: &[Process],
+    is_monitor: impl Fn(ProcessId) -> bool,
+) {
     let listed = gpu.processes.iter().map(|gpu_process| gpu_process.process);
     let mut holders: Vec<ProcessId> = listed.collect();
     if let (Some(scan), Ok(minor)) = (scan, gpu.facts.minor) {
         let scanned = scan
             .device_file_holders
             .iter()
-            .filter(|(_, open)| open.may_hold_memory_of(minor));
+            .filter(|(id, open)| open.may_hold_memory_of(minor) && !is_monitor(*id));
         holders.extend(scanned.map(|(id, _)| *id));
     }
     holders.sort_unstable();

@@ -10,6 +10,7 @@ pub(super) mod files;
 mod freezer;
 mod host_procfs;
 mod host_secrets;
+mod monitors;
 mod origin;
 mod read_pool;
 mod shown_process;
@@ -78,6 +79,8 @@ pub(super) struct Processes {
     candidates: BTreeSet<ProcessId>,
     /// Candidates whose arguments show that they are related. The main loop takes them.
     pub(super) accepted: Vec<ProcessId>,
+    /// Device-file holders that turned out to be monitors. The main loop takes them.
+    pub(super) monitors: Vec<ProcessId>,
     /// The arguments of processes that were ended recently. A candidate with the same arguments is
     /// accepted.
     pub(super) expected: Vec<Argv>,
@@ -104,6 +107,7 @@ impl Processes {
             next_user: 0,
             candidates: BTreeSet::new(),
             accepted: vec![],
+            monitors: vec![],
             expected: vec![],
             has_relation_changed: false,
             buffer: Box::new([0; 1024]),
@@ -273,8 +277,19 @@ impl Processes {
             {
                 shown.wanted_pass = pass;
                 shown.skip_thread_names();
+                if is_holder(*id) && shown.is_monitor.is_none() {
+                    shown.is_monitor = Some(false);
+                    self.slow_files.monitors.push(*id, Priority::Normal, now);
+                }
             }
         }
+    }
+
+    /// Whether a process only asks NVML, and allocates nothing.
+    pub(super) fn is_monitor(&self, id: ProcessId) -> bool {
+        self.shown
+            .get(&id.pid)
+            .is_some_and(|shown| shown.process.id == id && shown.is_monitor == Some(true))
     }
 
     /// Forgets the processes that this pass did not name. Returns the others, sorted by PID.
@@ -475,6 +490,14 @@ impl Processes {
                     .filter(|shown| shown.process.id == id)
                 {
                     shown.set_bytes_read(bytes, self.pass);
+                }
+            }
+            SlowFilesMessage::Monitor(answer) => {
+                let (id, is_monitor) = self.slow_files.monitors.receive(answer, clock::now());
+                let shown = self.shown.get_mut(&id.pid);
+                if let Some(shown) = shown.filter(|shown| shown.process.id == id && is_monitor) {
+                    shown.is_monitor = Some(true);
+                    self.monitors.push(id);
                 }
             }
             SlowFilesMessage::User(answer) => {

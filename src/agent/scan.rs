@@ -44,6 +44,8 @@ pub(super) struct ScanRequest {
     pub(super) gpu_users: Option<Vec<ProcessId>>,
     /// Processes whose arguments show that they are related.
     pub(super) accepted: Vec<ProcessId>,
+    /// Device-file holders that only ask NVML.
+    pub(super) monitors: Vec<ProcessId>,
     /// When a person last ended a process: a process that has started since may be its replacement.
     /// `None` if not recently.
     pub(super) ended: Option<Moment>,
@@ -89,6 +91,7 @@ pub(super) fn spawn(
                 for later in received.try_iter() {
                     request.gpu_users = later.gpu_users.or(request.gpu_users);
                     request.accepted.extend(later.accepted);
+                    request.monitors.extend(later.monitors);
                     request.ended = later.ended;
                     request.scope = request.scope.max(later.scope);
                 }

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use fake_nvml::GpuProcess;
+use gputop::protocol::snapshot::Snapshot;
 
+use crate::agent::{Agent, ReceivedLines};
 use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::print_note;
@@ -50,6 +52,52 @@ fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_as
             assert_eq!(hidden[0]["memory_used_bytes"], GIB);
         }
     }
+}
+
+/// A process with the device files of a GPU and of CUDA open, as a program of CUDA has them. It has
+/// loaded the libraries whose files are its arguments, and has no parent that waits for it.
+const WITH_LIBRARIES: &str = "
+import mmap, sys, time
+files = [open(path) for path in sys.argv[1:]]
+loaded = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in files[2:]]
+print('ready', flush=True)
+time.sleep(1000)
+";
+
+/// Driver 580 opens `/dev/nvidia-uvm` for each program that asks NVML: on a real H100, other
+/// monitors were listed as holders of the GPU's memory.
+#[test]
+fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
+    let host = Host::new(["H100-580"]);
+    let libraries = ["libnvidia-ml.so.580.159.04", "libcuda.so.580.159.04"];
+    for library in libraries {
+        std::fs::write(host.path(library), "a library").expect("/tmp has room");
+    }
+    let start = |libraries: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", WITH_LIBRARIES]);
+        command.args([host.path("nvidia0"), host.path("nvidia-uvm")]);
+        command.args(libraries.iter().map(|library| host.path(library)));
+        let mut process = ChildProcess::spawn(command.stdout(Stdio::piped()));
+        let output = process.child().stdout.take().expect("the output is piped");
+        let mut line = String::new();
+        let read = BufReader::new(output).read_line(&mut line);
+        assert_eq!((read.ok(), line.as_str()), (Some(6), "ready\n"));
+        process
+    };
+    let _monitor = start(&libraries[..1]);
+    let (trainer, worker) = (start(&libraries), start(&[]));
+    let agent = Agent::start(&host);
+    let mut lines = ReceivedLines::default();
+    let holders = |snapshot: &Snapshot| -> Vec<u32> {
+        let holders = snapshot.gpus[0].device_file_holders.iter();
+        holders.map(|id| id.pid).collect()
+    };
+    let mut expected = [trainer.pid(), worker.pid()];
+    expected.sort_unstable();
+    lines.read_until(&agent, "without the monitor", |snapshot| {
+        holders(snapshot) == expected
+    });
 }
 
 #[test]

@@ -101,6 +101,7 @@ impl ScanState {
             self.send(ScanRequest {
                 gpu_users: has_other_users.then_some(gpu_users),
                 accepted: std::mem::take(&mut processes.accepted),
+                monitors: std::mem::take(&mut processes.monitors),
                 ended: self.ended,
                 scope,
             });

@@ -2,7 +2,8 @@
 //!
 //! CUDA allocates through `/dev/nvidia-uvm`: it cannot start without that file, and a forked child
 //! inherits it. A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file
-//! through NVML, but not `/dev/nvidia-uvm`, and so allocates nothing.
+//! through NVML, and allocates nothing. Where NVML opens `/dev/nvidia-uvm` too, as of driver 580,
+//! the libraries of the process tell ([`super::monitors`]).
 //!
 //! Links in `/proc/PID/fd` are never followed, since that could hang. Device files have the same
 //! names in a container.

@@ -1,6 +1,6 @@
 //! Reads, on separate threads, what can hang: arguments and environment, which need the mmap lock
 //! of the process, and names of users, which may come from a server; and the bytes that a process
-//! has read, which need the lock that an exec holds.
+//! has read, which need the lock that an exec holds; and the libraries of a process.
 //!
 //! A [`ReadPool`] of threads reads each kind, so that a read that hangs delays no other.
 
@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use uzers::get_user_by_uid;
 
+use super::monitors::is_monitor;
 use super::origin::Environment;
 use super::read_pool::{Answer, Priority, ReadPool};
 use super::{files, stat};
@@ -59,12 +60,15 @@ pub(in crate::agent) enum SlowFilesMessage {
     Process(Answer<ProcessId, SlowFacts>),
     User(Answer<u32, Text>),
     BytesRead(Answer<ProcessId, Option<Bytes>>),
+    Monitor(Answer<ProcessId, bool>),
 }
 
 pub(super) struct SlowFiles {
     pub(super) processes: ReadPool<ProcessId, SlowFacts>,
     users: ReadPool<u32, Text>,
     pub(super) bytes_read: ReadPool<ProcessId, Option<Bytes>>,
+    /// Whether a process is a monitor.
+    pub(super) monitors: ReadPool<ProcessId, bool>,
     /// By user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
 }
@@ -72,6 +76,7 @@ pub(super) struct SlowFiles {
 impl SlowFiles {
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let (wake, wake_for_bytes) = (events.clone(), events.clone());
+        let wake_for_monitors = events.clone();
         let deliver = move |answer| {
             wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(answer)))
                 .is_ok()
@@ -79,6 +84,11 @@ impl SlowFiles {
         let deliver_bytes = move |answer| {
             wake_for_bytes
                 .send(AgentEvent::SlowFile(SlowFilesMessage::BytesRead(answer)))
+                .is_ok()
+        };
+        let deliver_monitor = move |answer| {
+            wake_for_monitors
+                .send(AgentEvent::SlowFile(SlowFilesMessage::Monitor(answer)))
                 .is_ok()
         };
         let deliver_user = move |answer| {
@@ -90,6 +100,7 @@ impl SlowFiles {
             processes: ReadPool::new("argv", PATIENCE, read_process, deliver),
             users: ReadPool::new("users", USER_PATIENCE, user_name, deliver_user),
             bytes_read: ReadPool::new("bytes read", PATIENCE, read_bytes, deliver_bytes),
+            monitors: ReadPool::new("monitors", PATIENCE, is_monitor, deliver_monitor),
             user_names: HashMap::new(),
         }
     }
@@ -118,6 +129,7 @@ impl SlowFiles {
             self.processes.deadline(now),
             self.users.deadline(now),
             self.bytes_read.deadline(now),
+            self.monitors.deadline(now),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -127,6 +139,7 @@ impl SlowFiles {
         self.processes.read_waiting(now);
         self.users.read_waiting(now);
         self.bytes_read.read_waiting(now);
+        self.monitors.read_waiting(now);
         for uid in self.users.slower_than(USER_PATIENCE, now) {
             // A user whose name cannot be looked up is shown by number until the name comes.
             self.user_names.insert(uid, Some(uid.to_string().into()));

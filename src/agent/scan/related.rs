@@ -156,6 +156,14 @@ impl RelatedSet {
         self.accepted.insert(id);
     }
 
+    /// Forgets a process that uses no GPU after all, and those that are related to it.
+    pub(super) fn forget(&mut self, id: ProcessId) {
+        self.users.retain(|_, user| user.id != id);
+        self.related
+            .retain(|_, related| related.user != id.pid && related.id != id);
+        self.counts.remove(&id.pid);
+    }
+
     /// Whether a process is related or uses a GPU.
     pub(super) fn contains(&self, pid: u32) -> bool {
         self.related.contains_key(&pid) || self.is_gpu_user(pid)

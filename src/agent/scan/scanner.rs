@@ -61,6 +61,8 @@ pub(super) struct Scanner {
     parents_due: Vec<ProcessId>,
     /// The PIDs of the processes that have a GPU's device file open.
     holders: BTreeSet<u32>,
+    /// Processes that only ask NVML, although they have CUDA's device file open.
+    monitors: BTreeSet<ProcessId>,
     /// The CPU time that may be spent, in nanoseconds. Negative after more was spent than was
     /// allowed.
     credit: i64,
@@ -124,6 +126,11 @@ impl Scanner {
             .accepted
             .iter()
             .for_each(|id| self.related.accept(*id));
+        collect |= !request.monitors.is_empty();
+        for id in request.monitors {
+            self.related.forget(id);
+            self.monitors.insert(id);
+        }
         if let Some(gpu_users) = request.gpu_users {
             self.gpu_users = gpu_users.into_iter().collect();
             collect |= self.update_gpu_users(now);
@@ -154,6 +161,7 @@ impl Scanner {
             }
         }
         let holders = self.holders.iter().filter_map(|pid| self.table.id(*pid));
+        let holders = holders.filter(|id| !self.monitors.contains(id));
         let users = holders.chain(self.gpu_users.iter().copied()).collect();
         self.has_changed = true;
         self.related.set_gpu_users(&users, &self.table, now)
@@ -268,6 +276,7 @@ impl Scanner {
 
     fn forget_ended(&mut self, now: Moment) {
         self.related.forget_ended(&self.table, now);
+        self.monitors.retain(|id| self.table.get(*id).is_some());
         let rows = &self.table.rows;
         self.holders.retain(|pid| {
             rows.get(pid)
@@ -397,6 +406,7 @@ impl Scanner {
                 }
                 _ => None,
             })
+            .filter(|(id, _)| !self.monitors.contains(id))
     }
 
     fn counts(&self, at: Moment) -> HostScan {
