@@ -7,6 +7,7 @@ import random
 import stat
 import sys
 import tempfile
+import types
 import unittest
 from collections import deque
 from pathlib import Path
@@ -24,6 +25,7 @@ from gputop_probe import (
     objects,
     ooms,
     passes,
+    readings,
 )  # noqa: E402
 
 
@@ -470,6 +472,35 @@ class BlackBoxTest(unittest.TestCase):
             ooms.snapshot_bytes({"segments": list(range(100000))}, most=1000)
         with self.assertRaises(TimeoutError):
             ooms.snapshot_bytes({"segments": list(range(100000))}, deadline=0)
+
+    def test_a_report_counts_the_tensors_of_the_moment_when_memory_ran_out(self):
+        step_end, now = readings.Reading(3, "step_end"), readings.Reading(3, "any")
+        for reading, activations in ((step_end, 3 << 30), (now, 26 << 30)):
+            memory = types.SimpleNamespace(
+                allocated=activations, reserved=48 << 30, requested=None, free={}
+            )
+            reading.devices[0] = readings.DeviceReading(memory)
+            reading.devices[0].categories["activations"] = activations
+        probe = types.SimpleNamespace(
+            torch=types.SimpleNamespace(__version__="2.11.0", _C=types.SimpleNamespace()),
+            steps=types.SimpleNamespace(count=3, seconds=lambda: 0.1),
+            is_attached=False,
+            levels={0: (0, 30 << 30, 3)},
+            uuids={},
+            reading=step_end,
+            step_end=step_end,
+            grouped=None,
+            changes=types.SimpleNamespace(marks=[]),
+            diagnosis=None,
+            requests=types.SimpleNamespace(answer=None),
+            troubles=types.SimpleNamespace(sentences=[]),
+        )
+        probe.read_all = lambda: setattr(probe, "reading", now)
+        report = ooms.BlackBox(probe, lambda: []).report(0, 17 << 30, 80 << 30, 11 << 30, 1.0)
+        (device,) = report["devices"]
+        self.assertEqual(device["category_bytes"]["activations"], 26 << 30)
+        self.assertEqual(device["moment"], "any")
+        self.assertEqual(device["step_end"]["category_bytes"]["activations"], 3 << 30)
 
     def test_why(self):
         stats = lambda allocated, reserved: {

@@ -256,13 +256,21 @@ class Probe:
 
     def mark(self, name):
         """Called by the program."""
+        self._at_once("a mark", lambda: self.changes.mark(name, self.read()))
+
+    def read_all(self):
+        """Reads all tensors now. Called where the memory ran out, by any thread of the program."""
+        self._at_once("a reading", lambda: self.read(scan=True))
+
+    def _at_once(self, doing, function):
+        """Calls function() in the thread of the caller, unless the probe is at work."""
         if self._is_busy or _has_no_gil():
             return
         self._is_busy, self._moment = True, "any"
         try:
-            self.changes.mark(name, self.read())
+            function()
         except Exception as error:
-            self._fail("a mark", error)
+            self._fail(doing, error)
         finally:
             self._is_busy = False
 
