@@ -11,11 +11,14 @@ use strum::VariantArray;
 
 use super::live::probed_process::{self, ProbedProcess};
 use crate::base::terminal;
+use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::flags::{OutputArgs, ReadArgs, values};
 use crate::output::labels::{self, tensors};
 use crate::output::table::{self, Heading};
 use crate::output::{self, Exit};
+use crate::protocol::command::{Command, ProbeRequest};
+use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProbeReport, Process, TensorGroup};
 
 /// Which tensors to list, and how.
@@ -67,17 +70,58 @@ impl FromStr for TensorOrder {
     }
 }
 
-/// Prints the tensors of a program. Fails if no agent can be started, or if the standard output
-/// cannot be written.
+/// After this number of passes, the program is in a long call, and the last report is printed.
+const MOST_PASSES: u32 = 10;
+
+/// A request to read all tensors, and what came of it.
+#[derive(Debug, Default)]
+struct TensorRequest {
+    is_sent: bool,
+    /// The number under which the probe answers; `None` before the agent has passed it on.
+    id: Option<u64>,
+    /// The number of passes since it was sent.
+    passes: u32,
+}
+
+/// Lets the probe read all tensors, and prints them: between two such readings, which cost the
+/// program time, the probe cannot tell new tensors from blocks of the autograd graph. Fails if no
+/// agent can be started, or if the standard output cannot be written.
 pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
-    let found = probed_process::converse(
-        &args.read,
-        true,
-        args.pid,
-        |ProbedProcess { process, report }, _, _| Some(Ok((process.clone(), report.clone()))),
-    )?;
+    let mut request = TensorRequest::default();
+    let found = probed_process::converse(&args.read, true, args.pid, |found, replies, command| {
+        let ProbedProcess { process, report } = found;
+        let known = |why: Option<Text>| Some(Ok((process.clone(), report.clone(), why)));
+        if !request.is_sent {
+            request.is_sent = true;
+            *command = Some(Command::AskProbe {
+                process: process.id,
+                request: ProbeRequest::Tensors,
+            });
+            return None;
+        }
+        for reply in replies {
+            match &reply.outcome {
+                Outcome::ProbeAsked { id } => request.id = Some(*id),
+                Outcome::Refused { reason } => return known(Some(reason.clone())),
+                _ => {}
+            }
+        }
+        request.passes += 1;
+        let answer = report.answer.as_ref();
+        match answer.filter(|answer| Some(answer.id) == request.id) {
+            Some(answer) => known(answer.error.clone()),
+            None if request.passes >= MOST_PASSES => known(Some("it does not answer".into())),
+            None => None,
+        }
+    })?;
     match found {
-        Ok((process, report)) => print(args, &process, report)?,
+        Ok((process, report, why)) => {
+            if let Some(why) = why {
+                let sentence = format!("the last report of the probe, since {why}");
+                output::print_error(&Text::new(sentence));
+            }
+            print(args, &process, report)?;
+        }
         Err(why) => {
             output::print_error(&why);
             return Ok(Exit::Nothing.into());

@@ -55,6 +55,35 @@ fn tensors_are_listed_sorted_and_filtered() {
     );
 }
 
+/// On a real H100, 583 tensors in a list stood under "activations" for 29 s: the probe looks at all
+/// objects of a program only now and then.
+#[test]
+fn tensors_are_read_anew_for_the_list() {
+    let later = report().replace("\"activations\"", "\"named_tensors\"");
+    assert_ne!(later, report());
+    let (code, stdout, stderr, request) =
+        answered_with(&[], "tensors", &report(), &later, r#""ok": true"#);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(request["request"], "tensors");
+    let line = stdout.lines().nth(2);
+    assert!(
+        line.is_some_and(|line| line.ends_with("float32  named tensors")),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn without_an_answer_the_last_report_is_listed_with_the_reason() {
+    let error = r#""ok": false, "error": "the program runs long outside of Python: try again""#;
+    let (code, stdout, stderr, _) = answered_with(&[], "tensors", &report(), &report(), error);
+    assert_eq!(code, 0);
+    assert_eq!(
+        stderr,
+        "gputop: the last report of the probe, since the program runs long outside of Python: try again\n"
+    );
+    assert!(stdout.contains("activations"), "{stdout}");
+}
+
 #[test]
 fn a_process_without_a_report_gets_a_sentence() {
     let mut host = host_with_gpus(1);
@@ -104,10 +133,23 @@ fn a_probe_of_a_later_version_gets_a_sentence_that_says_what_to_restart() {
 /// Runs `gputop snapshot` on a program with this report, answers its request with these fields, and
 /// returns the exit code, the output and the request.
 fn answered(report: &str, answer: &str) -> (i32, String, String, Value) {
+    answered_with(&["-o", "new.pickle"], "snapshot", report, report, answer)
+}
+
+/// Runs a command on a program with a report, answers its request with these fields in a later
+/// report, and returns the exit code, the output and the request.
+fn answered_with(
+    args: &[&str],
+    subcommand: &str,
+    report: &str,
+    later: &str,
+    answer: &str,
+) -> (i32, String, String, Value) {
     let mut host = host_with_gpus(1);
     let mut probe = FakeProbe::start(&mut host, &[], &[]);
     probe.publish(report);
-    let mut command = host.gputop(["snapshot", &probe.pid().to_string(), "-o", "new.pickle"]);
+    let pid = probe.pid().to_string();
+    let mut command = host.gputop([subcommand, &pid].into_iter().chain(args.iter().copied()));
     command
         .current_dir(host.path(""))
         .stdout(Stdio::piped())
@@ -122,8 +164,8 @@ fn answered(report: &str, answer: &str) -> (i32, String, String, Value) {
         r#""answer": {{"id": {}, {answer}}}, "trouble": []}}"#,
         request["id"]
     );
-    let report = report.strip_suffix('}').expect("a report is an object");
-    probe.request(&format!("publish {report}, {answer}"));
+    let later = later.strip_suffix('}').expect("a report is an object");
+    probe.request(&format!("publish {later}, {answer}"));
     let code = exit_code(gputop.wait());
     let mut texts = [String::new(), String::new()];
     let child = gputop.child();
