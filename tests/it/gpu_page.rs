@@ -62,6 +62,29 @@ fn the_page_shows_every_reading_of_a_gpu() {
     terminal.quit();
 }
 
+/// The figures beside `nvidia-smi -q` on a real H100: "Display Attached: Yes", although its board
+/// has no connector; confidential computing of 0 MiB; and little energy soon after a start.
+#[test]
+fn the_page_of_a_real_h100_says_what_its_figures_mean() {
+    let host = Host::new(["H100-580"]);
+    let mut terminal = Terminal::start_at(&host, 120, 120, ["--interval", "100ms"]);
+    terminal.wait_for("80G");
+    terminal.keys(&format!("{TAB}i"));
+    for words in [
+        "display          attached, not in use",
+        "confidential     off",
+        "energy           1.6 Wh since the driver was loaded",
+        "driver's reserve 480 MiB",
+        "margin           37 degrees",
+        "slows down at    89°C",
+        "power limit      700W",
+        "serial           1650000000001",
+    ] {
+        terminal.wait_for(words);
+    }
+    terminal.quit();
+}
+
 #[test]
 fn the_page_shows_affinity_fans_and_links() {
     let mut host = Host::new(["RTX-4090", "GH200", "H100"]);

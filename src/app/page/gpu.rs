@@ -152,9 +152,13 @@ fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, det
         page.pair("BAR1 in use", detail.bar1_used, " of ", detail.bar1_total);
         page.reading(
             "confidential",
-            detail
-                .protected_memory
-                .map(|[total, used]| format!("{used} of {total}")),
+            detail.protected_memory.map(|[total, used]| {
+                if total == Bytes(0) {
+                    "off".to_owned()
+                } else {
+                    format!("{used} of {total}")
+                }
+            }),
         );
     }
 }
@@ -432,12 +436,15 @@ fn board(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     });
     page.reading("compute mode", mode);
     page.reading("capability", detail.compute_capability.as_ref());
-    page.reading(
-        "display",
+    let display =
         detail
             .display_active
-            .map(|is_active| if is_active { "drawn here" } else { "none" }),
-    );
+            .map(|is_active| match (is_active, detail.display_attached) {
+                (true, _) => "drawn here",
+                (false, Ok(true)) => "attached, not in use",
+                (false, _) => "none",
+            });
+    page.reading("display", display);
     page.reading("GSP firmware", detail.gsp.map(on_or_off));
     let addressing = detail.addressing.map(|mode| match mode {
         0 => "its own memory only",
@@ -480,12 +487,14 @@ fn rate(bytes: Bytes) -> String {
     format!("{bytes}/s")
 }
 
-/// Formats the energy since the driver was loaded in kWh, the unit of an electricity bill.
+/// Formats the energy since the driver was loaded in kWh, the unit of an electricity bill; a small
+/// amount in Wh.
 fn energy(millijoules: u64) -> String {
     let watt_hours = millijoules / 3_600_000;
-    format!(
-        "{}.{:02} kWh since the driver was loaded",
-        watt_hours / 1000,
-        watt_hours % 1000 / 10
-    )
+    let amount = if watt_hours < 100 {
+        format!("{watt_hours}.{} Wh", millijoules / 360_000 % 10)
+    } else {
+        format!("{}.{:02} kWh", watt_hours / 1000, watt_hours % 1000 / 10)
+    };
+    format!("{amount} since the driver was loaded")
 }
