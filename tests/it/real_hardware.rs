@@ -388,6 +388,17 @@ fn the_recording_tells_the_story_of_the_run() {
     }
 }
 
+/// PyTorch counted a peak of 44,155 MiB, most of it between two readings a second apart.
+#[test]
+fn the_peak_of_tensors_is_that_of_pytorch() {
+    let page = run_on("recording.jsonl.zst", &["report", "--md", "-o", "-"]).text();
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| 1341 "))
+        .unwrap_or_else(|| panic!("{page}"));
+    assert!(row.contains("| 51.0 GiB | 43.1 GiB |"), "{row}");
+}
+
 #[test]
 fn nothing_is_wrong_before_the_run_and_after_it() {
     let after = run_on("recording.jsonl.zst", &["replay", "--plain"]).text();

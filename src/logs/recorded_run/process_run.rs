@@ -30,6 +30,9 @@ pub(crate) struct ProcessRun {
     pub(crate) memory: RunMemory,
     /// The memory of tensors; empty where it is not known.
     pub(crate) tensors: RunMemory,
+    /// The highest allocated memory since the process began, by PyTorch's own count, at the last
+    /// pass; `None` before the first, and on several devices, whose peaks have times of their own.
+    allocated_peak: Option<Bytes>,
     pub(crate) curve: Decimated<Extremes<LayerAmounts>>,
     pub(crate) sm: LoadRange,
     /// How often PyTorch ran out of memory in all; `None` when it is not known.
@@ -74,6 +77,7 @@ impl ProcessRun {
             is_there: true,
             memory: RunMemory::default(),
             tensors: RunMemory::default(),
+            allocated_peak: None,
             curve: Decimated::new(PROCESS_BUCKETS),
             sm: LoadRange::new(),
             ooms: None,
@@ -120,8 +124,21 @@ impl ProcessRun {
                 .map(|device| device.ooms.ok())
                 .sum::<Option<u64>>()
                 .or(self.ooms);
+            if let [device] = &allocator.devices[..] {
+                self.add_allocated_peak(pass.at, device.allocated_peak.ok());
+            }
         }
         self.add_report(process, pass);
+    }
+
+    /// Adds a peak between two passes, by which PyTorch's own peak rose.
+    fn add_allocated_peak(&mut self, at: u64, peak: Option<Bytes>) {
+        let before = std::mem::replace(&mut self.allocated_peak, peak);
+        if let Some((peak, before)) = peak.zip(before)
+            && peak > before
+        {
+            self.tensors.add(at, peak);
+        }
     }
 
     /// Adds the memory of a pass, if all of it is known. A longer time than `patience` without a
