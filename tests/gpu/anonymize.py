@@ -6,6 +6,7 @@ RUN is a folder: output of nvidia-smi (`*.txt`, `*.csv`), reports (`*.md`, `*.js
 of gputop (`*.jsonl`, `*.jsonl.zst`), in subfolders too. The copy has the same names. All
 files of one run share their stand-ins, so a GPU has the same UUID everywhere. Recordings are
 written anew by `gputop clip`, because a checkpoint holds names in a form that no pattern finds.
+Lists of processes by `ps` and the environment do not belong into RUN: no pattern knows their words.
 
 Names of programs and words of command lines are replaced unless PROGRAMS and WORDS have them.
 `--keep` adds names that everybody may see, such as those of this repository's own scripts.
@@ -41,6 +42,12 @@ PATTERNS = (
         r"(?<=GPU PDI)\s*:\s*0x[0-9a-f]{16}",
         "GPU PDI                 : 0x1122334455667788",
         "GPU PDI                 : 0x0000000000000001",
+    ),
+    (
+        "serial",
+        r"(?i)serial[^\d\n]{0,40}?\b\d{10,14}\b",
+        '{"Serial Number": "1234567890123"}',
+        '{"Serial Number": "1650000000001"}',
     ),
     (
         "network address",
@@ -96,6 +103,8 @@ WORD_EXAMPLES = (
     ("bash -c secret", "bash word1 word2"),
     ("/secret --port 5", "/name1 word1 word2"),
 )
+# How a line of a recording or of `gputop --json` begins.
+_LINE = '{"kind":'
 # Texts of a probe's report that quote the program.
 QUOTES = ("held_by", "advice", "allocated_at", "at")
 
@@ -118,6 +127,18 @@ class Replacer:
         return self.stand_ins[key]
 
     # ---- texts ----
+
+    def file(self, content):
+        """Replaces in the content of a file: by key in lines of `gputop --json`, else as text."""
+        lines = content.splitlines(keepends=True)
+        if any(line.startswith(_LINE) for line in lines):
+            return "".join(
+                json.dumps(self.line(json.loads(line)), separators=(",", ":")) + "\n"
+                if line.startswith(_LINE)
+                else self.text(line)
+                for line in lines
+            )
+        return self.text(content)
 
     def text(self, text):
         """Replaces the values of fields, the patterns, and names of hosts and users."""
@@ -143,6 +164,9 @@ class Replacer:
         return indent + name + colon + self._serial(value)
 
     def _serial(self, original):
+        if original in self.stand_ins.values():
+            return original
+
         def make(number):
             prefix = "0x" if original.startswith("0x") else ""
             length = len(original) - len(prefix)
@@ -159,6 +183,9 @@ class Replacer:
         elif kind == "device identity":
             before = original[: original.index("0x")]
             make = lambda number: before + "0x%016x" % number
+        elif kind == "serial":
+            digits = re.search(r"\d+$", original)[0]
+            return original[: -len(digits)] + self._serial(digits)
         elif kind == "network address":
             make = lambda number: "192.0.2.%d" % number
         else:
@@ -296,7 +323,7 @@ def run(options):
         replacer.learn(line)
     # `-q` names serial numbers, and other files have them without a name.
     for path in texts:
-        replacer.text(path.read_text(errors="replace"))
+        replacer.file(path.read_text(errors="replace"))
     problems = []
     for path in [*recordings, *texts]:
         copy = options.output / path.relative_to(options.run)
@@ -307,7 +334,7 @@ def run(options):
             replaced = [replacer.line(line) for line in lines[path]]
             text = write_recording(options.gputop, replaced, copy)
         else:
-            text = replacer.text(path.read_text(errors="replace"))
+            text = replacer.file(path.read_text(errors="replace"))
             copy.write_text(text)
         problems += ["%s: %s" % (copy, left) for left in replacer.left_over(text)]
     counts = {}
