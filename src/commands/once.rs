@@ -144,7 +144,7 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             watch.wait_for_recorder();
             let exit = print_once(options, &watch, timeout)?;
             if options.every.is_none() {
-                watch.sources.close().await;
+                watch.close().await;
                 return Ok(exit.into());
             }
             watch.next_report(read.interval).await;

@@ -5,7 +5,7 @@ mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -83,7 +83,7 @@ pub(crate) fn read_once<T>(
         }
         watch.observe(observed).await;
         let seen = see(&watch.states(read.timeout, is_enough));
-        watch.sources.close().await;
+        watch.close().await;
         Ok(seen)
     })
 }
@@ -136,12 +136,12 @@ pub(crate) fn converse<T>(
                         .collect::<Vec<_>>()
                         .join("; "),
                 );
-                watch.sources.close().await;
+                watch.close().await;
                 return Ok(Err(reason));
             }
             let mut command = None;
             if let Some(seen) = see(&states, &watch.replies, &mut command) {
-                watch.sources.close().await;
+                watch.close().await;
                 return Ok(Ok(seen));
             }
             watch.replies.clear();
@@ -267,6 +267,16 @@ impl Watch {
             .map(|(host, _)| *host)
             .collect();
         self.had_enough.len() == self.hosts.len()
+    }
+
+    /// Closes the sources. Waits for the process that reads the recorder's checkpoint, but not
+    /// long: it would be left to PID 1, which may reap no processes.
+    pub(in crate::commands) async fn close(&mut self) {
+        let left = recorder::PATIENCE.saturating_sub(self.started.elapsed());
+        if let Some(recorded) = self.recorded.take() {
+            let _unused: Result<Past, RecvTimeoutError> = recorded.recv_timeout(left);
+        }
+        self.sources.close().await;
     }
 
     /// Waits until the recorder's checkpoint is read, but not long, and goes on from it.

@@ -33,8 +33,10 @@ pub(super) fn read_past() -> Option<Receiver<Past>> {
     let output = reader.stdout.take()?;
     let (sender, past) = mpsc::channel();
     let read = move || {
-        let read = serde_json::from_reader(BufReader::new(output)).map(|past| sender.send(past));
-        (read, reader.wait())
+        let past = serde_json::from_reader(BufReader::new(output));
+        // Reaped before the report goes on: it may be at its end.
+        let reaped = reader.wait();
+        (past.map(|past| sender.send(past)), reaped)
     };
     thread::Builder::new()
         .name("recorder".to_owned())
