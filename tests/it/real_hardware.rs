@@ -417,3 +417,76 @@ fn the_analysis_of_the_recording_counts_one_gpu() {
     let first = "10 curves of memory, of 1 GPU and of 9 processes on it";
     assert!(analysis.contains(first), "{analysis}");
 }
+
+/// Fields whose values differ from one moment or one GPU to the next, as in the capture.
+const DIFFERING: [&str; 17] = [
+    "timestamp",
+    "serial",
+    "uuid",
+    "pci.",
+    "memory.used",
+    "memory.free",
+    "pstate",
+    "utilization.",
+    "power.draw",
+    "clocks.current.",
+    "clocks_event_reasons.",
+    "clocks_event_reasons_counters.",
+    "temperature.",
+    "minor_number",
+    "hostname",
+    "vbios_version",
+    "platform.",
+];
+
+#[test]
+fn every_field_has_the_value_that_nvidia_smi_printed() {
+    let capture = text("idle/query-gpu.csv");
+    let mut lines = capture.lines();
+    let mut cells = || -> Vec<&str> { lines.next().expect("two lines").split(", ").collect() };
+    let (headings, real) = (cells(), cells());
+    let names: Vec<&str> = headings
+        .iter()
+        .map(|heading| heading.split(' ').next().unwrap_or_default())
+        .collect();
+    let mut host = Host::new(["H100-580"]);
+    host.change(|world| "580.159.04".clone_into(&mut world.driver));
+    let output = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    let answer = output.text();
+    let mut answers = answer.lines().map(|line| line.split(", "));
+    let own_headings: Vec<&str> = answers.next().expect("a heading").collect();
+    assert_eq!(own_headings, headings);
+    let wrong: Vec<_> = names
+        .iter()
+        .zip(answers.next().expect("a GPU"))
+        .zip(real)
+        .filter(|((name, own), real)| {
+            own != real && !DIFFERING.iter().any(|prefix| name.starts_with(prefix))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "field, answer, nvidia-smi: {wrong:#?}");
+}
+
+/// The leak filled the memory 187 s after the recording began.
+#[test]
+fn the_forecasts_of_a_real_leak_hold_its_end() {
+    let analysis = json(&run_on("leak.jsonl.zst", &["analyze", "--all", "--json"]));
+    let series = analysis["series"].as_array().expect("a list of series");
+    let leak = series
+        .iter()
+        .find(|series| series["pid"] == 4399)
+        .expect("the program that leaked");
+    let end = leak["span_seconds"].as_f64().expect("a span");
+    let forecasts: Vec<&Value> = ["timeline", "forecasts"]
+        .iter()
+        .flat_map(|list| leak[list].as_array().expect("a list"))
+        .filter(|timed| timed["oom_in_s"].is_number())
+        .collect();
+    assert!(!forecasts.is_empty(), "{leak:#}");
+    for forecast in forecasts {
+        let [at, low, high] =
+            ["at", "oom_low_s", "oom_high_s"].map(|name| forecast[name].as_f64().expect("seconds"));
+        assert!((low..high).contains(&(end - at)), "{forecast}, end {end}");
+    }
+}

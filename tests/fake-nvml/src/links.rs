@@ -126,7 +126,7 @@ unsupported_calls! {
     nvmlDeviceGetVirtualizationMode
 }
 
-/// The application clock of a data-centre GPU; deprecated since driver 580.
+/// The application clock of a data-centre GPU; deprecated since driver 590. Driver 580.159 answers.
 fn application_clock(device: &Device<'_>, domain: u32) -> Result<Option<u32>, Code> {
     if device
         .machine
@@ -135,7 +135,7 @@ fn application_clock(device: &Device<'_>, domain: u32) -> Result<Option<u32>, Co
         .split('.')
         .next()
         .and_then(|major| major.parse::<u32>().ok())
-        .is_some_and(|major| major >= 580)
+        .is_some_and(|major| major >= 590)
     {
         return Err(Code::DEPRECATED);
     }

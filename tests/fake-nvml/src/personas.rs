@@ -170,6 +170,8 @@ fn h100_580() -> Gpu {
         module: Some(7),
         pcie: Some(pcie(5, 265_726, 112_076)),
         gpm: Some([(1, 60.0), (2, 50.9), (3, 14.0), (5, 0.0), (10, 19.0)].into()),
+        // Inactive row remappings.
+        fields: [(301, 0), (302, 0)].into(),
         ..h100()
     }
 }
