@@ -75,7 +75,7 @@ def query(lab, it, option, names):
     ours = cells(lab.gputop(*arguments).stdout)
     after = cells(smi(*arguments))
     it.same("lines", len(ours), len(after))
-    for name, theirs, own in zip(names, before[0], ours[0]):
+    for name, theirs, own in zip(names, before[0], ours[0], strict=False):
         it.same(f"heading of {name}", own, theirs)
     return before[1:], ours[1:], after[1:]
 
@@ -90,8 +90,8 @@ def query_gpu(lab, it):
     lacking = [name for name in names if name not in own]
     it.holds("every field of nvidia-smi is known", not lacking, ", ".join(lacking))
     names = [name for name in names if name in own]
-    for lines in zip(*query(lab, it, "--query-gpu", names)):
-        for name, before, ours, after in zip(names, *lines):
+    for lines in zip(*query(lab, it, "--query-gpu", names), strict=False):
+        for name, before, ours, after in zip(names, *lines, strict=False):
             compare_cell(it, name, before, ours, after)
     it.note(f"{len(names)} fields")
 
@@ -107,7 +107,7 @@ def query_apps(lab, it):
     theirs = {line[at]: line for line in before}
     own = {line[at]: line for line in ours}
     it.holds("the process is in both", str(child.pid) in theirs and str(child.pid) in own)
-    for name, one, other in zip(names, own[str(child.pid)], theirs[str(child.pid)]):
+    for name, one, other in zip(names, own[str(child.pid)], theirs[str(child.pid)], strict=False):
         if name != "timestamp":
             it.same(name, one, other)
     child.end()
