@@ -23,7 +23,7 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{
     Breakdown, Fleet, GpuOrProcess, HistoryEventKind, HostGpu, HostModel, HostProcess, HostSubject,
-    LeakVerdict, Severity, TensorLayer, UserHue,
+    Severity, TensorLayer, UserHue,
 };
 use crate::output::labels::{self, elapsed, state_in_words, use_in_words};
 use crate::output::text_wrap::wrap_and_cut;
@@ -489,7 +489,7 @@ fn describe_verdict(writer: &mut Writer, model: &HostModel, id: ProcessId) {
     let growth = model
         .growth(&GpuOrProcess::Process(id))
         .map(|growth| growth.verdict());
-    let grows = growth.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect());
+    let grows = growth.filter(|growth| growth.grows() && !verdict.is_suspect());
     let text = match grows {
         Some(grows) => format!(
             "{}: see growth; besides, {}",

@@ -25,7 +25,7 @@ use crate::protocol::snapshot::Snapshot;
 /// The version of the state. It grows when a field of these types comes without a default, goes or
 /// changes its meaning: recordings of the version before then lose their checkpoints, and are read from their
 /// first line.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 
 /// Everything that [`HostModel`](super::HostModel) derives from more than the latest snapshot.
 #[derive(Debug, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ mod limits;
 mod loading;
 mod memory_growth;
 mod pattern;
+mod plateau;
 mod regular_growth;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub(super) use self::leak_detectors::LeakDetectors;
 use self::limits::LIMITS;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
+use self::plateau::LevellingOff;
 use self::regular_growth::RegularGrowth;
 use self::watched_growth::{GrowthEnd, StoppedLeak, WatchedGrowth};
 use crate::base::units::{Bytes, Moment};
@@ -62,13 +64,15 @@ pub enum LeakVerdict {
     Steady,
     /// The series grows in its first minutes, or ever more slowly, as in the warm-up of a job.
     WarmingUp,
+    /// The series grows ever more slowly towards a plateau, as a cache that fills up.
+    Filling,
     /// The series grows like a leak, but the growth is too short or too uneven to be sure.
     Suspect,
     /// The series grows evenly, and memory would run out within a day.
     Leak,
 }
 
-/// The figures behind a verdict of [`LeakVerdict::Suspect`] or [`LeakVerdict::Leak`].
+/// The figures behind a verdict that memory grows: from [`LeakVerdict::Filling`] on.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     pub since: Moment,
@@ -85,9 +89,23 @@ pub struct Evidence {
     pub rate: Rate,
     /// Whether growth becomes faster: then memory may run out much sooner than forecast.
     pub speeds_up: bool,
-    /// When memory runs out; `None` where the limit is unknown, or the time is too far away to
-    /// predict.
+    /// When memory runs out; `None` where the limit is unknown, the time is too far away to predict,
+    /// or growth levels off before.
     pub forecast: Option<Forecast>,
+    /// Where growth levels off, or may; `None` while there is no sign of it.
+    pub plateau: Option<Plateau>,
+}
+
+/// The amount at which growth levels off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plateau {
+    pub likely: Bytes,
+    pub low: Bytes,
+    pub high: Bytes,
+    /// Whether this is known: else growth may as well go on.
+    pub is_known: bool,
+    /// Whether memory runs out before.
+    pub is_above_limit: bool,
 }
 
 /// The kind of a sudden change of the memory of a process.
@@ -188,13 +206,12 @@ impl LeakDetector {
         }
         let (age, limits) = (seconds(first, at), &LIMITS.series);
         self.verdict = match &self.watched {
-            Some(watched) if watched.is_leak => LeakVerdict::Leak,
-            Some(_) => LeakVerdict::Suspect,
+            Some(watched) => watched.verdict(self.limit()),
             None if age < limits.too_soon || age < limits.too_few_samples * self.interval => {
                 LeakVerdict::TooSoon
             }
             None if finished > 0 => self.without_growth(age),
-            None if self.verdict >= LeakVerdict::Suspect
+            None if self.verdict >= LeakVerdict::Filling
                 || self.verdict == LeakVerdict::TooSoon =>
             {
                 LeakVerdict::Steady
@@ -208,7 +225,7 @@ impl LeakDetector {
         self.verdict
     }
 
-    /// The figures behind the verdict; `None` unless the verdict is suspect or leak.
+    /// The figures behind the verdict; `None` unless memory [grows](LeakVerdict::grows).
     pub fn evidence(&self) -> Option<&Evidence> {
         self.watched.as_ref().map(|watched| &watched.evidence)
     }
@@ -364,6 +381,7 @@ impl LeakDetector {
             (_, None) => {}
         }
         self.end_growth();
+        self.note_plateau();
         self.update_evidence(at);
     }
 
@@ -380,10 +398,15 @@ impl LeakDetector {
         let Some(end) = watched.end(&self.levels) else {
             return;
         };
-        if watched.is_leak {
+        let plateau = watched.known_plateau();
+        if watched.is_leak || plateau.is_some() {
             let latest = self.levels.filled(0).as_slice().last().copied();
             let (stopped_for, floor) = match end {
-                GrowthEnd::Stopped(seconds) => (seconds, latest.map_or(0.0, |point| point.low)),
+                GrowthEnd::Stopped(seconds) => {
+                    let floor = latest.map_or(0.0, |point| point.low);
+                    // A cache may still fill up to its plateau.
+                    (seconds, plateau.map_or(floor, |plateau| plateau.max(floor)))
+                }
                 // Growth that only regains what was given back is no other leak.
                 GrowthEnd::GivenBack => (0.0, watched.top),
             };
@@ -397,6 +420,14 @@ impl LeakDetector {
             });
         }
         self.watched = None;
+    }
+
+    /// Finds whether the watched growth levels off.
+    fn note_plateau(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.levelling_off =
+                LevellingOff::follow(&self.levels, watched.from, watched.levelling_off);
+        }
     }
 
     fn update_evidence(&mut self, at: Moment) {
@@ -418,6 +449,18 @@ impl LeakDetector {
         let earlier = seconds(first, since).max(points.width / 2.0);
         let span = seconds(since, at);
         let pace = Pace::measure(watched, &self.levels);
+        let mut rate = pace.rate;
+        let mut forecast = limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit));
+        let levelling_off = watched.levelling_off().copied();
+        if let Some(levelling_off) = levelling_off {
+            rate = levelling_off.rate();
+            if levelling_off.is_known(limit) {
+                forecast = limit.and_then(|limit| {
+                    forecast::before_plateau(&levelling_off, watched, &self.levels, limit)
+                });
+            }
+        }
+        let plateau = levelling_off.map(|levelling_off| levelling_off.plateau(limit));
         watched.evidence = Evidence {
             since,
             found: Moment(millis(watched.found)),
@@ -425,9 +468,10 @@ impl LeakDetector {
             span,
             maxima: u32::try_from(maxima).unwrap_or(u32::MAX),
             chance: libm::log((earlier + span) / earlier),
-            rate: Rate(pace.rate * 1024.0),
-            speeds_up: pace.speeds_up(),
-            forecast: limit.and_then(|limit| forecast::forecast(watched, &self.levels, limit)),
+            rate: Rate(rate * 1024.0),
+            speeds_up: pace.speeds_up() && plateau.is_none(),
+            forecast,
+            plateau,
         };
     }
 }

@@ -322,7 +322,7 @@ impl HostModel {
         }
     }
 
-    /// The processes that hold GPU memory and may leak it, by PID.
+    /// The processes that hold GPU memory and take ever more of it, by PID.
     pub(crate) fn suspects(&self) -> Vec<ProcessId> {
         let mut suspects: Vec<ProcessId> = self.leaks.suspects().collect();
         suspects.retain(|id| self.process_total(*id).is_some());

@@ -401,11 +401,18 @@ impl NewsLog {
                 let grows = sources
                     .growing
                     .iter()
-                    .any(|growing| growing.subject == subject);
-                let (kind, words) = match (is_leak, grows) {
-                    (true, _) => (NewsKind::LeakOver, "no longer leaks"),
-                    (false, false) => (NewsKind::FullNoMore, "no longer grows"),
-                    (false, true) => (NewsKind::FullNoMore, "grows more slowly now"),
+                    .find(|growing| growing.subject == subject);
+                let plateau = grows.and_then(Growing::calm_plateau);
+                let kind = if is_leak {
+                    NewsKind::LeakOver
+                } else {
+                    NewsKind::FullNoMore
+                };
+                let words = match (plateau, is_leak, grows) {
+                    (Some(plateau), ..) => format!("fills up and levels off near {plateau}"),
+                    (None, true, _) => "no longer leaks".to_owned(),
+                    (None, false, None) => "no longer grows".to_owned(),
+                    (None, false, Some(_)) => "grows more slowly now".to_owned(),
                 };
                 let sentence = format!("{name} {words}");
                 self.add(now, kind, Severity::Fine, subject, sentence);

@@ -271,12 +271,21 @@ fn names_of_analyze_stay() {
     }
     let parts = host.path("parts.csv");
     fs::write(&parts, log).expect("/tmp has room");
+    let mut log = "time,memory.used [MiB],memory.total [MiB]\n".to_owned();
+    for minute in 0..60_u32 {
+        let share = 1.0 - (-f64::from(minute) / 30.0).exp();
+        writeln!(log, "{},{:.0},81920", 60 * minute, 40_960.0 * share)
+            .expect("writing to a string succeeds");
+    }
+    let cache = host.path("cache.csv");
+    fs::write(&cache, log).expect("/tmp has room");
     let output = host.run([
         "analyze",
         "--json",
         &logs[0],
         &logs[1],
         &parts.display().to_string(),
+        &cache.display().to_string(),
     ]);
     check(
         "analyze --json",

@@ -117,9 +117,15 @@ pub(crate) fn growing<'a>(model: &'a HostModel, gpu: &Gpu) -> Option<&'a Growing
 }
 
 /// Returns the growth of memory in few words: when it is full, if that is urgent or well known;
-/// `LEAK` or `grows` where nobody can tell, or `loading`.
+/// `LEAK` or `grows` where nobody can tell, `levels off 81.0G`, or `loading`.
 pub(crate) fn growth_note(model: &HostModel, growing: &Growing) -> Cell {
     let is_alarming = growing.is_urgent() || growing.is_leak();
+    if let Some(plateau) = growing.calm_plateau() {
+        return Cell {
+            text: format!("levels off {}", short_amount(plateau)),
+            tone: Tone::Dim,
+        };
+    }
     let forecast = growing
         .evidence
         .forecast

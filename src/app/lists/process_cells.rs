@@ -11,7 +11,9 @@ use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::{self, SortKey, SortKeys};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Verdict};
+use crate::model::{
+    GpuOrProcess, Growing, HostModel, LeakVerdict, ProcessTotal, Severity, Verdict,
+};
 use crate::output::labels::growth::{full_within, rate, when_full};
 use crate::output::labels::{
     cache, change_of_memory, command, elapsed, gpu_labels, short_amount, signed, word,
@@ -244,6 +246,17 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
             text: growth.word().to_owned(),
             tone: Tone::Severity(growth.severity()),
         },
+        (_, Some(growth @ LeakVerdict::Filling)) => {
+            let is_calm = growing.is_none_or(|growing| growing.calm_plateau().is_some());
+            Cell {
+                text: growth.word().to_owned(),
+                tone: if is_calm {
+                    Tone::Dim
+                } else {
+                    Tone::Severity(Severity::Notable)
+                },
+            }
+        }
         (Some(verdict), _) if even_harmless => Cell {
             text: verdict.word().to_owned(),
             tone: Tone::Dim,
@@ -255,7 +268,7 @@ pub(crate) fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool
 /// The columns that a growth leaves to the command after it, at least.
 const COMMAND_AFTER_GROWTH: usize = 12;
 
-/// Returns how fast the memory of a process grows, and when it is full, as far as the command keeps
+/// Returns how fast the memory of a process grows, and when it is full, or where it levels off, as far as the command keeps
 /// room in so many columns: `+2.3G/min full 13:41 (13:38–13:45)`, `+2.3G/min full 13:41`,
 /// `+2.3G/min`. `None` while it does not grow.
 pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Option<Cell> {
@@ -263,7 +276,10 @@ pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Opti
     let rate = rate(growing.evidence.rate);
     let within = full_within(model, growing);
     let full = when_full(model, growing).filter(|_| within.is_some());
-    let longer = [within, full]
+    let plateau = growing
+        .calm_plateau()
+        .map(|plateau| format!("levels off {}", short_amount(plateau)));
+    let longer = [plateau, within, full]
         .into_iter()
         .flatten()
         .map(|full| format!("{rate} {full}"));

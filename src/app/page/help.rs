@@ -17,6 +17,10 @@ const VERDICTS: &[(&str, &str)] = &[
     ),
     ("…", "not watched long enough to say"),
     ("LEAK", "its memory grows without an end in sight"),
+    (
+        "filling",
+        "its memory grows ever more slowly, as a cache that fills up",
+    ),
     ("growing?", "its memory grows; too early to call it a leak"),
     (
         "orphan",

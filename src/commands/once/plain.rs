@@ -158,7 +158,7 @@ fn process_sentence(
     let verdict = verdict.map(|verdict| format!(" {}: {}.", verdict.word(), verdict.sentence()));
     let leak = model
         .growth(&GpuOrProcess::Process(id))
-        .filter(|growth| growth.verdict() == LeakVerdict::Leak);
+        .filter(|growth| matches!(growth.verdict(), LeakVerdict::Leak | LeakVerdict::Filling));
     let leak = leak.map(|growth| format!(" Its memory: {}.", growth.sentence()));
     format!(
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {} ago, runs {}.{}{}{}",

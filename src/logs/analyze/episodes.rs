@@ -1,15 +1,15 @@
-//! The times in which a series leaked, or was suspect: when growth began and ended, and how it
+//! The times in which a series leaked, was suspect, or filled up: when growth began and ended, and how it
 //! ended.
 
 use super::rows::LogRow;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Evidence, LeakVerdict, MemoryPart};
 
-/// A time in which the verdict was suspect or leak. Times are seconds since the start of the
+/// A time in which memory grew. Times are seconds since the start of the
 /// series.
 #[derive(Debug, Clone)]
 pub(super) struct Episode {
-    /// The worst verdict in this time.
+    /// The worst verdict in this time. Growth that proves to level off was never worse than that.
     pub(super) verdict: LeakVerdict,
     /// When growth began.
     pub(super) from: f64,
@@ -72,7 +72,7 @@ impl<'a> EpisodeRecorder<'a> {
         verdict: LeakVerdict,
         evidence: Option<(Evidence, Option<MemoryPart>)>,
     ) {
-        if verdict < LeakVerdict::Suspect {
+        if !verdict.grows() {
             if self.is_open {
                 self.close(at, row);
             }
@@ -100,7 +100,8 @@ impl<'a> EpisodeRecorder<'a> {
         let Some(episode) = self.episodes.last_mut() else {
             return;
         };
-        let is_raised = verdict > episode.verdict;
+        let is_filling = verdict == LeakVerdict::Filling && episode.verdict != verdict;
+        let is_raised = verdict > episode.verdict || is_filling;
         if is_raised {
             (episode.verdict, episode.called_at) = (verdict, at);
             self.gained = Bytes(0);

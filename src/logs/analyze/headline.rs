@@ -47,7 +47,7 @@ pub(super) fn headline(judged: &JudgedSeries) -> String {
     let Some(full) = judged.full else {
         return story(judged);
     };
-    let is_grown = judged.worst_verdict() >= LeakVerdict::Suspect;
+    let is_grown = judged.worst_verdict().grows();
     if !is_grown && full.at < judged.span * AT_START {
         return story(judged);
     }
@@ -104,6 +104,18 @@ fn story(judged: &JudgedSeries) -> String {
                 judged.samples,
                 judged.times.elapsed(judged.span)
             )
+        }
+        (_, Some(filling)) if filling.verdict == LeakVerdict::Filling => {
+            let plateau = filling.evidence.plateau;
+            let plateau = plateau.map_or_else(String::new, |plateau| format!("{plateau}; "));
+            if judged.last.verdict == LeakVerdict::Filling {
+                format!(
+                    "fills up since {}: {plateau}{at_end}",
+                    judged.moment(filling.from)
+                )
+            } else {
+                format!("filled up {}: {plateau}{at_end}", span(judged, filling))
+            }
         }
         (LeakVerdict::Suspect, Some(suspect)) => {
             let clock = judged
@@ -204,6 +216,7 @@ pub(super) fn word(verdict: LeakVerdict) -> &'static str {
     match verdict {
         LeakVerdict::TooSoon => "too soon to say",
         LeakVerdict::WarmingUp => "warming up",
+        LeakVerdict::Filling => "filling up",
         LeakVerdict::Suspect => "suspect",
         LeakVerdict::Steady | LeakVerdict::Leak => verdict.word(),
     }

@@ -170,6 +170,15 @@ impl JsonAxis<'_> {
                 None => value[format!("{name}_s")] = json!(seconds(span)),
             }
         }
+        if let Some(plateau) = timed.evidence.and_then(|evidence| evidence.plateau) {
+            value["plateau"] = json!({
+                "bytes": plateau.likely,
+                "low_bytes": plateau.low,
+                "high_bytes": plateau.high,
+                "is_known": plateau.is_known,
+                "is_above_limit": plateau.is_above_limit,
+            });
+        }
         // Few logs have parts, so the key is left out of the others.
         if let Some(part) = timed.part {
             value["part"] = json!(part_name(part));

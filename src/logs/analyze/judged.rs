@@ -180,7 +180,7 @@ impl JudgedSeries {
             }
             detector.push(moment, sample.used(), parts, sample.limit());
             let (at, verdict) = (between(first, sample), detector.verdict());
-            let is_due = verdict >= LeakVerdict::Suspect && at - last_evidence >= EVIDENCE_INTERVAL;
+            let is_due = verdict.grows() && at - last_evidence >= EVIDENCE_INTERVAL;
             let timed = judged.add_verdict(&detector, at, is_due);
             if timed.is_some() {
                 if verdict == LeakVerdict::Leak {
@@ -307,6 +307,9 @@ impl JudgedSeries {
             evidence.maxima,
             evidence.chance.round().max(1.0)
         );
+        if let Some(plateau) = evidence.plateau {
+            let _infallible: std::fmt::Result = write!(text, "; {plateau}");
+        }
         if let Some(forecast) = evidence.forecast {
             let count = |span: Duration| steps.count(span.as_secs_f64());
             let _infallible: std::fmt::Result = write!(
@@ -334,11 +337,14 @@ impl JudgedSeries {
         self.begin + (at * 1000.0).round() as i64
     }
 
-    /// The worst verdict at any time.
+    /// The worst verdict at any time, as it is known at the end: growth that proved to level off
+    /// counts as filling from its beginning.
     pub(super) fn worst_verdict(&self) -> LeakVerdict {
-        self.timeline
-            .iter()
-            .map(|timed| timed.verdict)
+        let timeline = self.timeline.iter().map(|timed| timed.verdict);
+        let episodes = self.episodes.iter().map(|episode| episode.verdict);
+        timeline
+            .filter(|verdict| !verdict.grows())
+            .chain(episodes)
             .max()
             .unwrap_or(self.last.verdict)
     }

@@ -102,7 +102,7 @@ fn peaks(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
     peaks
 }
 
-/// Returns a line with `?` below suspect and `!` below leak.
+/// Returns a line with `?` below suspect, `!` below leak and `~` below filling.
 fn marks(judged: &JudgedSeries, columns: usize) -> String {
     let mut marks = vec![' '; columns];
     let ends = judged
@@ -115,6 +115,7 @@ fn marks(judged: &JudgedSeries, columns: usize) -> String {
         let mark = match timed.verdict {
             LeakVerdict::Leak => '!',
             LeakVerdict::Suspect => '?',
+            LeakVerdict::Filling => '~',
             _ => continue,
         };
         for place in

@@ -16,6 +16,7 @@ use crate::output::StyledText;
 pub(super) enum SeriesRank {
     Leaked,
     Suspect,
+    Filling,
     WarmingUp,
     Steady,
     TooSoon,
@@ -26,6 +27,7 @@ impl SeriesRank {
         match (judged.worst_verdict(), judged.last.verdict) {
             (LeakVerdict::Leak, _) => Self::Leaked,
             (_, LeakVerdict::Suspect | LeakVerdict::Leak) => Self::Suspect,
+            (LeakVerdict::Filling, _) | (_, LeakVerdict::Filling) => Self::Filling,
             (_, LeakVerdict::WarmingUp) => Self::WarmingUp,
             (_, LeakVerdict::Steady) => Self::Steady,
             (_, LeakVerdict::TooSoon) => Self::TooSoon,
@@ -37,6 +39,7 @@ impl SeriesRank {
         match self {
             Self::Leaked => "leaked",
             Self::Suspect => "suspect",
+            Self::Filling => "filled up",
             Self::WarmingUp => "warming up",
             Self::Steady => "steady",
             Self::TooSoon => "too short to judge",
@@ -57,6 +60,7 @@ pub(super) fn add(
     let ranks = [
         SeriesRank::Leaked,
         SeriesRank::Suspect,
+        SeriesRank::Filling,
         SeriesRank::WarmingUp,
         SeriesRank::Steady,
         SeriesRank::TooSoon,

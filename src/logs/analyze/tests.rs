@@ -1,5 +1,6 @@
 //! Tests with logs of many kinds: the series that are read from them, and the verdicts.
 
+mod filling;
 mod formats;
 
 use std::fmt::Write;

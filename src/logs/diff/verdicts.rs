@@ -17,6 +17,8 @@ pub(super) enum RunVerdict {
         rate: String,
     },
     Suspect,
+    /// Memory grew ever more slowly, up to a plateau.
+    Filled,
     DoesNotLeak,
     TooSoon,
 }
@@ -27,6 +29,7 @@ impl RunVerdict {
         match self {
             Self::Leaked { .. } => LeakVerdict::Leak.name(),
             Self::Suspect | Self::Grew { .. } => LeakVerdict::Suspect.name(),
+            Self::Filled => LeakVerdict::Filling.name(),
             Self::DoesNotLeak => LeakVerdict::Steady.name(),
             Self::TooSoon => LeakVerdict::TooSoon.name(),
         }
@@ -70,6 +73,7 @@ impl RunVerdict {
         match log.series.iter().map(|series| series.verdict).max() {
             Some(LeakVerdict::TooSoon) | None => Self::TooSoon,
             Some(LeakVerdict::Suspect) => Self::Suspect,
+            Some(LeakVerdict::Filling) => Self::Filled,
             _ => Self::DoesNotLeak,
         }
     }
@@ -88,6 +92,7 @@ impl RunVerdict {
                 )
             }
             Self::Suspect => "is suspect".to_owned(),
+            Self::Filled => "fills up, which is no leak".to_owned(),
             Self::DoesNotLeak => "does not".to_owned(),
             Self::TooSoon => "is too short to judge".to_owned(),
         }

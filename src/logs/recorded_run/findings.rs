@@ -131,10 +131,19 @@ impl Findings {
         }
     }
 
+    /// Keeps the leaks. A growth that proves to level off was none.
     fn look_at_leaks(&mut self, model: &HostModel, pass: &Pass<'_>) {
         self.leaks
             .iter_mut()
             .for_each(|leak| leak.is_current = false);
+        for growing in model.growing() {
+            if growing.calm_plateau().is_some() {
+                let filling = subject(&growing.subject, pass.boot);
+                let since = pass.unix(growing.evidence.since);
+                self.leaks
+                    .retain(|known| known.subject != filling || known.until < since);
+            }
+        }
         for (leaking, evidence) in model.leaking() {
             let growth = model.growth(&leaking);
             let found = LeakFound {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::buckets::BucketLevels;
 use super::limits::LIMITS;
+use super::plateau::LevellingOff;
 use super::watched_growth::WatchedGrowth;
 use super::{floor, median_slope};
 
@@ -123,6 +124,27 @@ pub(super) fn forecast(
         likely: seconds(likely)?,
         low: seconds((pace.seconds(sure_room) * libm::exp(-error - sooner)).min(likely))?,
         high: seconds(likely * libm::exp(error) + watched.rest.min(likely))?,
+    })
+}
+
+/// Predicts when memory runs out at a limit in KiB that is below the plateau; `None` if it is above.
+pub(super) fn before_plateau(
+    levelling_off: &LevellingOff,
+    watched: &WatchedGrowth,
+    levels: &BucketLevels,
+    limit: f64,
+) -> Option<Forecast> {
+    let held = watched.floor_now(levels);
+    let [usual, most] = peaks(levels).map(|peak| (limit - peak.max(held)).max(0.0));
+    let sure_room = most - (LIMITS.forecast.headroom * limit).min(0.5 * most);
+    let [likely, slow, fast] = levelling_off.seconds(usual);
+    let [_, _, soonest] = levelling_off.seconds(sure_room);
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).ok();
+    (likely < 1e8).then_some(())?;
+    Some(Forecast {
+        likely: seconds(likely)?,
+        low: seconds(soonest.min(likely))?,
+        high: seconds(slow.max(fast).max(likely))?,
     })
 }
 

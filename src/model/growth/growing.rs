@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Evidence, LeakDetectors, LeakVerdict};
+use crate::base::units::Bytes;
 use crate::model::GpuOrProcess;
 use crate::protocol::snapshot::{Gpu, Snapshot};
 
@@ -30,7 +31,7 @@ const ALMOST_FULL: f64 = 0.95;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Growing {
     pub(crate) subject: GpuOrProcess,
-    /// Suspect or leak.
+    /// Filling, suspect or leak.
     pub(crate) verdict: LeakVerdict,
     pub(crate) evidence: Evidence,
     /// Whether memory will be full within a quarter of an hour.
@@ -43,6 +44,12 @@ impl Growing {
     /// The likely time until memory is full; `None` where that cannot be predicted.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.evidence.forecast.map(|forecast| forecast.likely)
+    }
+
+    /// Where growth levels off before memory is full; `None` unless that is known.
+    pub(crate) fn calm_plateau(&self) -> Option<Bytes> {
+        let plateau = self.evidence.plateau?;
+        (self.verdict == LeakVerdict::Filling && !plateau.is_above_limit).then_some(plateau.likely)
     }
 
     /// Whether memory will soon be full, and the process does not merely load.

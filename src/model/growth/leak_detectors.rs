@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::loading::LoadingSigns;
-use super::{LeakDetector, LeakVerdict, kib};
+use super::{LeakDetector, kib};
 use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
 use crate::model::pairs;
@@ -168,10 +168,10 @@ impl LeakDetectors {
         }
     }
 
-    /// The processes whose memory on some GPU, in total or of tensors, is suspect or leaks, or that
+    /// The processes whose memory on some GPU, in total or of tensors, grows, leak or not, or that
     /// cause the growth of a GPU; a process on several GPUs may come more than once.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let grows = |detector: &LeakDetector| detector.verdict() >= LeakVerdict::Suspect;
+        let grows = |detector: &LeakDetector| detector.verdict().grows();
         let growing = move |gpu: &GpuDetectors| {
             let processes = gpu.processes.iter();
             let growing = processes.filter(move |(_, process)| {

@@ -5,6 +5,7 @@ pub(super) struct DetectorLimits {
     pub(super) gates: GateLimits,
     pub(super) watch: WatchLimits,
     pub(super) forecast: ForecastLimits,
+    pub(super) plateau: PlateauLimits,
     pub(super) pattern: PatternLimits,
     pub(super) series: SeriesLimits,
 }
@@ -164,6 +165,46 @@ pub(super) struct ForecastLimits {
     pub(super) level_of_peaks: usize,
 }
 
+/// The limits of growth that levels off.
+pub(super) struct PlateauLimits {
+    /// The fewest buckets in which the floor of a growth rose whose parts are compared.
+    pub(super) fewest_rises: usize,
+    /// The fewest time constants that a growth may last, by which it is told from an even one.
+    pub(super) fewest_tried: f64,
+    /// The most: the growth has long ended then.
+    pub(super) most_tried: f64,
+    /// The number of time constants that are tried.
+    pub(super) tried: u8,
+    /// The standard deviation of a part's gain at least, as a share of the mean gain.
+    pub(super) least_noise: f64,
+    /// The fewest time constants of a growth that may level off.
+    pub(super) least_constants: f64,
+    /// The most time constants when that is first seen: growth that ends at once fits more.
+    pub(super) most_constants: f64,
+    /// The fewest of one whose plateau is named.
+    pub(super) constants_of_sure: f64,
+    /// How much better than even gains gains that become less must fit, in variances of a gain.
+    pub(super) significance: f64,
+    /// The deviations from gains that become less, at most, as a share of those from gains that
+    /// change once: a growth that became slower goes on, and a single jump is no sign.
+    pub(super) share_of_knee: f64,
+    /// The gain of the last quarter, at most, as a multiple of what the fit says: after the cache is
+    /// full, something else may still grow.
+    pub(super) more_at_end: f64,
+    /// How many times easier these conditions are while they are met.
+    pub(super) ease: f64,
+    /// The share of the time of a growth for which the conditions must be met before they count, and
+    /// not be met before they no longer do.
+    pub(super) confirming: f64,
+    /// The share of what was gained that is missing from the plateau when the growth counts as over.
+    pub(super) share_of_full: f64,
+    /// The standard deviations from the best fit within which another one is still possible.
+    pub(super) deviations: f64,
+    /// The highest possible gain up to the plateau, as a multiple of the likely one, at which the
+    /// plateau is named.
+    pub(super) widest: f64,
+}
+
 /// The limits of the pattern of a growth.
 pub(super) struct PatternLimits {
     /// The least time between two steps: shorter pauses are those of an even growth.
@@ -274,6 +315,24 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         deviations: 1.28,
         rare: 0.1,
         level_of_peaks: 1,
+    },
+    plateau: PlateauLimits {
+        fewest_rises: 13,
+        fewest_tried: 0.05,
+        most_tried: 10.0,
+        tried: 160,
+        least_noise: 0.02,
+        least_constants: 0.3,
+        most_constants: 3.0,
+        constants_of_sure: 0.5,
+        significance: 40.0,
+        share_of_knee: 0.6,
+        more_at_end: 0.3,
+        ease: 1.5,
+        confirming: 0.05,
+        share_of_full: 0.02,
+        deviations: 2.0,
+        widest: 1.6,
     },
     pattern: PatternLimits {
         steps_apart: 60.0,

@@ -34,8 +34,8 @@ impl LeakDetectors {
     }
 }
 
-/// Returns the detector of tensor memory if its verdict is suspect or leak and no better than that
-/// of the whole, else the detector of the whole. Also returns whether the tensor detector was
+/// Returns the detector of tensor memory if that grows, and its verdict is no better than that of
+/// the whole, else the detector of the whole. Also returns whether the tensor detector was
 /// chosen. What tensors hold grows evenly where the whole takes one large step after another.
 fn more_telling<'a>(
     held: Option<&'a LeakDetector>,
@@ -43,7 +43,7 @@ fn more_telling<'a>(
 ) -> Option<(&'a LeakDetector, bool)> {
     let verdict = held.map(LeakDetector::verdict);
     let grows = |detector: &&LeakDetector| {
-        detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) >= verdict
+        detector.verdict().grows() && Some(detector.verdict()) >= verdict
     };
     let allocated = allocated.filter(grows).map(|detector| (detector, true));
     allocated.or(held.map(|detector| (detector, false)))

@@ -2,13 +2,14 @@
 //! Advice depends on the pattern.
 
 use super::limits::LIMITS;
-use super::{LeakDetector, kib};
+use super::{LeakDetector, LeakVerdict, kib};
 use crate::model::GrowthPattern;
 
 impl LeakDetector {
     /// The pattern of the growth; `None` unless the verdict is suspect or leak.
     pub fn pattern(&self) -> Option<GrowthPattern> {
         let watched = self.watched.as_ref()?;
+        (self.verdict != LeakVerdict::Filling).then_some(())?;
         let now = watched.evidence.rate.0 / 1024.0;
         let average = kib(watched.evidence.gained) / watched.evidence.span.max(1.0);
         let limits = &LIMITS.pattern;

@@ -3,6 +3,7 @@
 
 mod gates;
 mod over;
+mod plateau;
 
 use std::time::Duration;
 
@@ -561,6 +562,7 @@ fn the_sentence_has_all_figures() {
         rate: Rate(0.5 * 1024.0 * 1024.0),
         speeds_up: false,
         forecast: Some(forecast),
+        plateau: None,
     };
     let sentence = "+30 MiB/min for 12 min (38 new highs, 1 expected by chance); \
          out of memory in 3 h 10 min (2 h 50 to 3 h 40)";

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::buckets::{BucketLevels, Point};
 use super::limits::LIMITS;
+use super::plateau::LevellingOff;
 use super::regular_growth::RegularGrowth;
-use super::{Evidence, LONGEST_SPAN, floor, kib};
+use super::{Evidence, LONGEST_SPAN, LeakVerdict, floor, kib};
 
 /// A leak that stopped, and may resume. Times are in seconds since boot, amounts in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub(super) struct WatchedGrowth {
     /// The longest rest after which the leak resumed when it counted as stopped, in seconds; 0 if
     /// it never did.
     pub(super) rest: f64,
+    /// Where growth levels off; `None` while it may as well go on.
+    pub(super) levelling_off: Option<LevellingOff>,
     pub(super) evidence: Evidence,
 }
 
@@ -108,10 +111,34 @@ impl WatchedGrowth {
             stall: 0.0,
             survived,
             rest,
+            levelling_off: None,
             evidence: Evidence::default(),
         };
         watched.top = watched.floor_now(levels);
         watched
+    }
+
+    /// The verdict on the growth, where memory runs out at a limit in KiB.
+    pub(super) fn verdict(&self, limit: Option<f64>) -> LeakVerdict {
+        match self.levelling_off() {
+            Some(levelling_off) if levelling_off.is_known(limit) => LeakVerdict::Filling,
+            None if self.is_leak => LeakVerdict::Leak,
+            _ => LeakVerdict::Suspect,
+        }
+    }
+
+    /// Where the growth levels off; `None` while it may as well go on.
+    pub(super) fn levelling_off(&self) -> Option<&LevellingOff> {
+        let levelling_off = self.levelling_off.as_ref();
+        levelling_off.filter(|levelling_off| levelling_off.is_confirmed(self.from))
+    }
+
+    /// The highest plateau in KiB up to which the growth may go on; `None` where it is not known.
+    pub(super) fn known_plateau(&self) -> Option<f64> {
+        let known = self
+            .levelling_off()
+            .filter(|levelling_off| levelling_off.is_sure);
+        known.map(|levelling_off| levelling_off.plateau[2])
     }
 
     /// Whether the figures of a checkpoint, which may be forged, are such that arithmetic with them
@@ -132,6 +159,9 @@ impl WatchedGrowth {
         .into_iter()
         .chain(ends);
         self.longest.is_sound()
+            && self
+                .levelling_off
+                .is_none_or(|levelling_off| levelling_off.is_sound())
             && (1e-6..1e12).contains(&self.rate)
             && (1e-6..1e12).contains(&self.finest_part)
             && [self.base, self.top, self.given_back]
@@ -263,9 +293,15 @@ impl WatchedGrowth {
         })
     }
 
-    /// Whether the leak has ended; `None` while it goes on, or may go on.
+    /// Whether the growth has ended, and how; `None` while it goes on, or may go on.
     pub(super) fn end(&mut self, levels: &BucketLevels) -> Option<GrowthEnd> {
         self.top = self.top.max(self.floor_now(levels));
+        let is_full = |levelling_off: &LevellingOff| {
+            levelling_off.missing() < LIMITS.plateau.share_of_full * (self.top - self.base)
+        };
+        if self.levelling_off().is_some_and(is_full) {
+            return Some(GrowthEnd::Stopped(0.0));
+        }
         let little = self.base + LIMITS.watch.share_kept * (self.top - self.base);
         let points = levels.filled(0);
         let span = LIMITS.watch.patience_with_leak.least;
@@ -288,7 +324,10 @@ impl WatchedGrowth {
     /// Returns the seconds since the growth stopped; `None` while it goes on, or may go on.
     pub(super) fn has_stopped(&mut self, levels: &BucketLevels) -> Option<f64> {
         let limits = &LIMITS.watch;
-        let stall = stall(levels, self.rate, self.from);
+        let rate = self.levelling_off().map_or(self.rate, |levelling_off| {
+            levelling_off.rate().min(self.rate)
+        });
+        let stall = stall(levels, rate, self.from);
         if stall < limits.new_stall * self.stall {
             self.survived = self.survived.max(self.stall);
             self.stall = stall;

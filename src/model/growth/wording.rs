@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::buckets::BucketLevels;
 use super::limits::LIMITS;
 use super::watched_growth::WatchedGrowth;
-use super::{Evidence, LeakDetector, LeakVerdict, Rate, to_bytes};
+use super::{Evidence, LeakDetector, LeakVerdict, Plateau, Rate, to_bytes};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -26,6 +26,7 @@ impl LeakVerdict {
             Self::TooSoon => "…",
             Self::Steady => "steady",
             Self::WarmingUp => "warm-up",
+            Self::Filling => "filling",
             Self::Suspect => "growing?",
             Self::Leak => "LEAK",
         }
@@ -35,8 +36,13 @@ impl LeakVerdict {
         match self {
             Self::Leak => Severity::Bad,
             Self::Suspect => Severity::Notable,
-            Self::TooSoon | Self::Steady | Self::WarmingUp => Severity::Fine,
+            Self::TooSoon | Self::Steady | Self::WarmingUp | Self::Filling => Severity::Fine,
         }
+    }
+
+    /// Whether memory grows, leak or not.
+    pub(crate) fn grows(self) -> bool {
+        self >= Self::Filling
     }
 
     /// The name in JSON; never changes.
@@ -72,6 +78,23 @@ impl fmt::Display for Rate {
     }
 }
 
+/// `levels off near 81.0 GiB (79.5 GiB to 83.0 GiB)`
+impl fmt::Display for Plateau {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            likely, low, high, ..
+        } = self;
+        match (self.is_known, self.is_above_limit) {
+            (false, _) => write!(f, "may level off near {likely}"),
+            (true, false) => write!(f, "levels off near {likely} ({low} to {high})"),
+            (true, true) => write!(
+                f,
+                "would level off near {likely}, which is more than there is"
+            ),
+        }
+    }
+}
+
 /// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h
 /// 50 to 3 h 40)`
 impl fmt::Display for Evidence {
@@ -84,6 +107,9 @@ impl fmt::Display for Evidence {
             "{} for {span} ({} new {highs}, {chance} expected by chance)",
             self.rate, self.maxima
         )?;
+        if let Some(plateau) = self.plateau {
+            write!(f, "; {plateau}")?;
+        }
         if let Some(end) = self.forecast {
             let (likely, low, high) = (
                 RoughSpan(end.likely),

@@ -94,6 +94,33 @@ fn a_leak_is_news_when_it_is_found_and_when_it_is_over() {
     assert_eq!(over, "101 train.py (alice) no longer leaks");
 }
 
+#[test]
+fn a_leak_that_proves_to_be_a_cache_is_news_with_its_plateau() {
+    let mut model = HostModel::default();
+    let mut host = example::host(1).with(101, "python serve.py", 0, Bytes::from_gib(10));
+    for pass in 0..240_u32 {
+        host = host.later(10);
+        let share = 1.0 - libm::exp(-f64::from(pass) / 180.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an amount of memory"
+        )]
+        let held = Bytes::from_mib((10_240.0 + 40_960.0 * share) as u64);
+        host.gpus[0].processes[0].memory = Ok(held);
+        host.gpus[0].load.memory_used = Ok(held);
+        model.replace(host.clone());
+    }
+    let [(Severity::Bad, leak), (Severity::Fine, over)] = news(&model)[..] else {
+        panic!("{:?}", news(&model))
+    };
+    assert!(leak.starts_with("LEAK 101 serve.py (alice) +"), "{leak}");
+    assert!(
+        over.starts_with("101 serve.py (alice) fills up and levels off near "),
+        "{over}"
+    );
+}
+
 /// The news on a process that grows by 100 MiB a second for so long, up to 80 GiB, and then no
 /// longer.
 fn news_on_growth(seconds: u64) -> Vec<String> {

@@ -402,3 +402,26 @@ fn stairs_of_any_length_do_not_look_like_acceleration() {
         }
     }
 }
+
+#[test]
+fn a_cache_that_fills_up_levels_off_and_is_urgent_only_if_it_is_too_large() {
+    let cache =
+        |size: f64| move |second: f64| GIB * (10.0 + size * (1.0 - libm::exp(-second / 1200.0)));
+    let fits = cache(40.0);
+    let grew = GrowthStory::of(&fits).play(1080);
+    let last = grew.last().and_then(Option::as_ref).expect("it grows");
+    assert_eq!(last.verdict, LeakVerdict::Filling);
+    assert!(!last.is_leak() && !last.is_urgent() && last.left().is_none());
+    let plateau = last.calm_plateau().expect("it is known");
+    assert!(
+        plateau.0.abs_diff(mib(50.0 * GIB).0) < mib(2.0 * GIB).0,
+        "{plateau}"
+    );
+
+    let too_large = cache(100.0);
+    let grew = GrowthStory::of(&too_large).play(1300);
+    let last = grew.last().and_then(Option::as_ref).expect("it grows");
+    assert_eq!(last.verdict, LeakVerdict::Filling);
+    assert!(!last.is_leak() && last.is_urgent());
+    assert_eq!(last.calm_plateau(), None);
+}
