@@ -1,5 +1,4 @@
-//! Growth that is no leak and ends: memory that is given back again and again, and caches that fill
-//! up to a plateau. Each series lasts eight hours with a sample each second.
+//! Growth that is no leak and ends: memory that is given back again and again. Each series lasts eight hours with a sample each second.
 
 use gputop::base::units::{Bytes, Moment};
 use gputop::model::{LeakDetector, LeakVerdict};

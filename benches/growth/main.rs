@@ -14,7 +14,8 @@
 //! other things that share its curve: `life.rs`); `--servers` (leaks of known rates in the memory
 //! of servers, and the same servers without: `servers.rs`); `--pods` (the same for servers that go up
 //! and down like real inference pods: `pods.rs`); `--endings` (growth that is given back:
-//! `endings.rs`); `--gputop` (no baselines);
+//! `endings.rs`); `--plateaus` (caches that fill up: `plateaus.rs`, written with seeds from 7000 and
+//! from 2^38 on); `--gputop` (no baselines);
 //! `--allocated` (gputop with allocator stats); `--list` (a line for each case).
 
 #![expect(
@@ -30,6 +31,7 @@ mod baselines;
 mod endings;
 mod lab;
 mod life;
+mod plateaus;
 mod pods;
 mod score;
 mod servers;
@@ -67,7 +69,7 @@ fn main() {
         lives: vec![Life::Nothing],
         list: false,
     };
-    let (mut servers, mut pods, mut endings) = (false, false, false);
+    let (mut servers, mut pods, mut endings, mut plateaus) = (false, false, false, false);
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || {
@@ -91,6 +93,7 @@ fn main() {
             "--servers" => servers = true,
             "--pods" => pods = true,
             "--endings" => endings = true,
+            "--plateaus" => plateaus = true,
             "--list" => options.list = true,
             "--shape" => {
                 let name = arguments.next().unwrap_or_default();
@@ -111,6 +114,10 @@ fn main() {
     }
     if endings {
         endings::run(options.first, options.count, options.list);
+        return;
+    }
+    if plateaus {
+        plateaus::run(options.first, options.count, options.list);
         return;
     }
     let tallies = run(&options);
