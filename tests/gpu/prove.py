@@ -198,6 +198,9 @@ def main():
             f"prove.py: there is no program {options.gputop}: build it with `cargo build --release`"
         )
         return 2
+    if options.stand_in and not options.stand_in.exists():
+        print(f"prove.py: there is no {options.stand_in}: build it with `cargo build -p fake-nvml`")
+        return 2
     names = options.only.split(",") if options.only else [it.__name__ for it in CHECKS]
     unknown = set(names) - {it.__name__ for it in CHECKS}
     if unknown:
@@ -207,7 +210,11 @@ def main():
         return 2
     out.mkdir(parents=True, exist_ok=True)
     guard = lab_module.start_guard()
-    lab = Lab(gputop, out, options.gpu, options.stand_in and options.stand_in.resolve())
+    try:
+        lab = Lab(gputop, out, options.gpu, options.stand_in and options.stand_in.resolve())
+    except Failed as why:
+        print(f"prove.py: no GPU can be read here: {why}; --stand-in needs none")
+        return 2
     if options.fake_cuda:
         lab.use_fake_cuda(options.fake_cuda.resolve())
     lab.leak_seconds = 1800 if options.long else options.leak_seconds
