@@ -212,8 +212,8 @@ def main():
     guard = lab_module.start_guard()
     try:
         lab = Lab(gputop, out, options.gpu, options.stand_in and options.stand_in.resolve())
-    except Failed as why:
-        print(f"prove.py: no GPU can be read here: {why}; --stand-in needs none")
+    except Failed:
+        print("prove.py: no GPU can be read here: `gputop doctor` says why; --stand-in needs none")
         return 2
     if options.fake_cuda:
         lab.use_fake_cuda(options.fake_cuda.resolve())
