@@ -14,7 +14,8 @@
 //! other things that share its curve: `life.rs`); `--servers` (leaks of known rates in the memory
 //! of servers, and the same servers without: `servers.rs`); `--pods` (the same for servers that go up
 //! and down like real inference pods: `pods.rs`); `--endings` (growth that is given back:
-//! `endings.rs`); `--plateaus` (caches that fill up: `plateaus.rs`, written with seeds from 7000 and
+//! `endings.rs`); `--fills` (growth until
+//! memory is full, and the forecasts on healthy jobs: `fills.rs`); `--plateaus` (caches that fill up: `plateaus.rs`, written with seeds from 7000 and
 //! from 2^38 on); `--gputop` (no baselines);
 //! `--allocated` (gputop with allocator stats); `--list` (a line for each case).
 
@@ -29,6 +30,7 @@
 mod aim;
 mod baselines;
 mod endings;
+mod fills;
 mod lab;
 mod life;
 mod plateaus;
@@ -69,7 +71,8 @@ fn main() {
         lives: vec![Life::Nothing],
         list: false,
     };
-    let (mut servers, mut pods, mut endings, mut plateaus) = (false, false, false, false);
+    let (mut servers, mut pods, mut endings) = (false, false, false);
+    let (mut plateaus, mut fills) = (false, false);
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || {
@@ -93,6 +96,7 @@ fn main() {
             "--servers" => servers = true,
             "--pods" => pods = true,
             "--endings" => endings = true,
+            "--fills" => fills = true,
             "--plateaus" => plateaus = true,
             "--list" => options.list = true,
             "--shape" => {
@@ -114,6 +118,10 @@ fn main() {
     }
     if endings {
         endings::run(options.first, options.count, options.list);
+        return;
+    }
+    if fills {
+        fills::run(options.first, options.count, options.list);
         return;
     }
     if plateaus {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::buckets::BucketLevels;
 use super::limits::LIMITS;
 use super::plateau::LevellingOff;
+use super::regular_growth::RegularGrowth;
 use super::watched_growth::WatchedGrowth;
 use super::{floor, median_slope};
 
@@ -36,10 +37,10 @@ impl Pace {
     /// The pace at the end of a growth. A change between the halves counts as far as it is larger
     /// than scatter; growth that slows down goes on at the rate of its second half.
     pub(super) fn measure(watched: &WatchedGrowth, levels: &BucketLevels) -> Self {
-        let growth = &watched.longest;
+        let growth = watched.telling();
         let [first, second] = growth.rates;
         let change = second - first;
-        let sure = (change.abs() - noise(watched) * first).max(0.0);
+        let sure = (change.abs() - noise(growth) * first).max(0.0);
         if change > 0.0 && sure > 0.0 {
             let change = sure / (0.5 * growth.span);
             return Self {
@@ -89,8 +90,8 @@ fn fitted_rate(watched: &WatchedGrowth, levels: &BucketLevels) -> f64 {
 }
 
 /// The standard error of the rate, as a share of it.
-fn noise(watched: &WatchedGrowth) -> f64 {
-    2.0 * watched.longest.scatter / watched.longest.parts.sqrt()
+fn noise(growth: &RegularGrowth) -> f64 {
+    2.0 * growth.scatter / growth.parts.sqrt()
 }
 
 /// Predicts when memory runs out at a limit in KiB; `None` when that cannot be predicted.
@@ -108,7 +109,7 @@ pub(super) fn forecast(
     let ratio =
         (likely / (now - watched.from).max(1.0)).clamp(limits.least_ratio, limits.largest_ratio);
     let of_distance = limits.error * libm::pow(ratio, limits.error_power);
-    let error = limits.deviations * libm::hypot(noise(watched), of_distance);
+    let error = limits.deviations * libm::hypot(noise(&watched.longest), of_distance);
     // Close to the limit, where jobs that fill their GPU are, the headroom is half of what is left
     // at most.
     let sure_room = most - (limits.headroom * limit).min(0.5 * most);

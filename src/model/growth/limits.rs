@@ -131,6 +131,11 @@ pub(super) struct WatchLimits {
     pub(super) parts_of_overlap: f64,
     /// The least share of a leak's age that a growth spans whose figures replace the leak's.
     pub(super) share_for_figures: f64,
+    /// The fewest parts of a growth that shows whether the longest one speeds up: stairs look like
+    /// acceleration in fewer.
+    pub(super) parts_of_telling: f64,
+    /// The least share of the span of the longest growth that it spans.
+    pub(super) share_of_telling: f64,
     /// The same for its rate, which may then rise.
     pub(super) share_for_rate: f64,
 }
@@ -302,6 +307,8 @@ pub(super) const LIMITS: DetectorLimits = DetectorLimits {
         new_stall: 0.4,
         parts_of_overlap: 2.0,
         share_for_figures: 0.4,
+        parts_of_telling: 14.0,
+        share_of_telling: 0.9,
         share_for_rate: 0.7,
     },
     forecast: ForecastLimits {

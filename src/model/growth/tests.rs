@@ -1,6 +1,7 @@
 //! Tests of single series. `benches/growth` measures the detection over many series, and
 //! `tests/it/analyze.rs` tests some of them.
 
+mod fills;
 mod gates;
 mod over;
 mod plateau;

@@ -50,6 +50,9 @@ pub(super) struct WatchedGrowth {
     /// The regular growth with the longest span, or the mean since the leak began if it rested. The
     /// forecast uses these figures.
     pub(super) longest: RegularGrowth,
+    /// The longest growth of almost that span whose parts are enough to compare the rates of two
+    /// halves; `None` if there is none.
+    telling: Option<RegularGrowth>,
     /// The shortest part in seconds at which the growth was regular.
     finest_part: f64,
     /// The floor in KiB when the growth began, and the highest floor since then.
@@ -104,6 +107,7 @@ impl WatchedGrowth {
             found: levels.now(),
             rate,
             longest,
+            telling: None,
             finest_part: growth.part,
             base: floor_at(levels, from),
             top: 0.0,
@@ -159,6 +163,7 @@ impl WatchedGrowth {
         .into_iter()
         .chain(ends);
         self.longest.is_sound()
+            && self.telling.is_none_or(|telling| telling.is_sound())
             && self
                 .levelling_off
                 .is_none_or(|levelling_off| levelling_off.is_sound())
@@ -179,13 +184,20 @@ impl WatchedGrowth {
             .map(|growth| growth.part)
             .fold(self.finest_part, f64::min);
         let (age, limits) = (levels.now() - self.from, &LIMITS.watch);
-        let grown = found.iter().filter(|growth| growth.span <= age);
-        let Some(longest) = grown.max_by(|one, other| one.span.total_cmp(&other.span)) else {
+        let grown = || found.iter().filter(|growth| growth.span <= age);
+        let by_span =
+            |one: &&RegularGrowth, other: &&RegularGrowth| one.span.total_cmp(&other.span);
+        let Some(longest) = grown().max_by(by_span) else {
             return;
         };
         let mean = on_average(*longest, levels, self.from);
         if longest.span > limits.share_for_figures * age {
             self.longest = *longest;
+            let telling = grown().filter(|growth| {
+                growth.parts >= limits.parts_of_telling
+                    && growth.span > limits.share_of_telling * longest.span
+            });
+            self.telling = telling.max_by(by_span).copied();
         } else if self.rest > 0.0 {
             self.longest = mean;
             self.rate = mean.rate();
@@ -266,6 +278,12 @@ impl WatchedGrowth {
             self.top += taken;
             levels.remove_jump(taken, since, floor);
         }
+    }
+
+    /// The growth whose halves show whether it speeds up.
+    pub(super) fn telling(&self) -> &RegularGrowth {
+        let telling = self.telling.as_ref();
+        telling.filter(|_| !self.rests()).unwrap_or(&self.longest)
     }
 
     /// Whether the rate is the mean of a growth with rests: no line fits that.
