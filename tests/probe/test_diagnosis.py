@@ -543,7 +543,7 @@ class EstimateTest(unittest.TestCase):
         found = estimates.measured((16, 1600 * mib), (8, 900 * mib), gpu_bytes=10000 * mib)
         self.assertEqual(found.per_sample, 87.5 * mib)
         self.assertEqual(found.fixed, 200 * mib)
-        self.assertEqual(found.largest_batch, int((9700 - 500 - 200) / 87.5))
+        self.assertEqual(found.largest_batch, int((9700 - 800 - 200) / 87.5))
         self.assertTrue(json.loads(found.json())["measured"])
         self.assertIn("largest batch", str(found))
         with self.assertRaises(ValueError):
