@@ -6,7 +6,9 @@ whose memory it makes up.
 """
 
 import codecs
+import copy
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -59,7 +61,6 @@ class Comparisons:
     def _judge(self, is_right, sentence):
         self.count += 1
         if self.injects and self.count == 1:
-            is_right = False
             sentence = f"{sentence} (a wrong value was injected)"
         if not is_right:
             self.wrong.append(sentence)
@@ -316,7 +317,8 @@ class Lab:
         self.gputop_path, self.out, self.driver = str(gputop), out, driver
         self.logs = out / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.children, self.names, self.lock = [], 0, threading.Lock()
+        self.children, self.every_child = [], []
+        self.numbers, self.lock = itertools.count(1), threading.Lock()
         os.environ["XDG_STATE_HOME"] = str(out / "state")
         os.environ["XDG_CONFIG_HOME"] = str(out / "config")
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -331,12 +333,17 @@ class Lab:
             for name in DEVICE_FILES:
                 (out / name).touch()
             os.environ["FAKE_NVML_COUNTS"] = str(out / "nvml-calls")
+        # On a host with a scheduler, the first GPU that is mine.
+        gpu = gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or None
         gpus = self.json()["gpus"]
         chosen = [it for it in gpus if gpu in (None, it["uuid"], str(it["facts"]["index"]))]
         if not chosen:
-            raise SystemExit(f"prove.py: no GPU {gpu}: this host has {len(gpus)}")
+            raise Failed(f"there is no GPU {gpu}: this host has {len(gpus)}")
+        if (chosen[0].get("health") or {}).get("mig_enabled"):
+            raise Failed("the GPU is split by MIG: the checks need a whole one")
         self.uuid, self.index = chosen[0]["uuid"], chosen[0]["facts"]["index"]
         self.name = chosen[0]["facts"]["name"]
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         os.environ["CUDA_VISIBLE_DEVICES"] = self.uuid
         self.python, self.has_fake_cuda = sys.executable, False
 
@@ -399,13 +406,12 @@ class Lab:
     # Children
 
     def log(self, name):
-        with self.lock:
-            self.names += 1
-            return self.logs / f"{self.names:03}-{name}.log"
+        return self.logs / f"{next(self.numbers):03}-{name}.log"
 
     def child(self, *arguments, name="child", environment=None, cwd=None):
         child = Child(arguments, self.log(name), environment, cwd)
         self.children.append(child)
+        self.every_child.append(child)
         return child
 
     def trainer(self, *arguments, environment=None, under=()):
@@ -444,9 +450,9 @@ class Lab:
                 self.world["gpus"][0]["processes"].append({"pid": pid, "memory": memory, **more})
                 self._write_world()
 
-    def outlives(self, pid, holders):
-        """Makes the fake driver keep the memory of a process while these live, as real ones do: it
-        goes on listing the PID.
+    def outlives(self, pid):
+        """Makes the fake driver keep the memory of a process after its end, as real ones do while a
+        forked child lives: it goes on listing the PID.
         """
         if not self.is_real:
             with self.lock:
@@ -455,7 +461,7 @@ class Lab:
                 self._write_world()
 
     def lists_no_more(self, pid):
-        """The holders of memory whose owner is gone have ended."""
+        """Makes the fake driver forget a process that `outlives` kept."""
         if not self.is_real:
             with self.lock:
                 rows = self.world["gpus"][0]["processes"]
@@ -468,7 +474,11 @@ class Lab:
         draft.rename(self.world_file)
 
     def record(self, file):
-        """A recorder of this host, which writes to this file until `end_recorder`."""
+        """A recorder of this host, which writes to this file until `end_recorder`. A recorder would
+        add to a file of an earlier run.
+        """
+        for old in file.parent.glob(f"{file.name}*"):
+            old.unlink()
         recorder = self.child(
             self.gputop_path, "record", "-o", file, "--max-size", "4MB", name="record"
         )
@@ -482,9 +492,21 @@ class Lab:
     def screen(self, *arguments, **options):
         return Screen([self.gputop_path, "--no-history", *arguments], **options)
 
+    def for_a_check(self):
+        """The same lab with a list of children of its own, which end with the check."""
+        lab = copy.copy(self)
+        lab.children = []
+        return lab
+
     def end_children(self):
         for child in self.children:
             child.end()
+
+    def own_pids(self):
+        """The processes of this run that live, and those that it started: the driver may list a PID
+        for a moment after its end.
+        """
+        return {*own_processes(), *(it.pid for it in self.every_child)}
 
     # What a check needs
 
@@ -513,8 +535,8 @@ _torch = {}
 
 def has_torch(python):
     if python not in _torch:
-        code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-        _torch[python] = subprocess.run([python, "-c", code]).returncode == 0
+        code = "import sys, torch; sys.exit(not torch.version.cuda)"
+        _torch[python] = subprocess.run([python, "-c", code], capture_output=True).returncode == 0
     return _torch[python]
 
 

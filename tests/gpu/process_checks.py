@@ -1,6 +1,7 @@
 """Checks on processes: the list, the end of one and of a job, and memory whose owner is gone."""
 
 import json
+import re
 import signal
 import time
 
@@ -26,7 +27,7 @@ def listed(lab, it):
 def end_process(lab, it):
     """The dialog ends one process and says that its memory came back."""
     child = lab.holder(3000)
-    lab.wait_for_memory(child.pid)
+    memory = lab.wait_for_memory(child.pid)
     before = lab.gpu()["load"]["memory_used_bytes"]
     screen = lab.screen("--pid", str(child.pid), "--interval", "500ms")
     try:
@@ -38,7 +39,11 @@ def end_process(lab, it):
         child.process.wait(30)
         screen.wait_for("returned", 30)
         said = next(line for line in screen.text().splitlines() if "returned" in line)
-        it.holds("the screen says how much was returned", "GiB of" in said, said.strip(" │"))
+        amounts = re.search(r"returned ([\d.]+) GiB of ([\d.]+) GiB", said)
+        it.holds("the screen says how much was returned", amounts, said.strip(" │"))
+        if amounts:
+            it.near("GiB returned", float(amounts[1]), float(amounts[2]), 0.2)
+            it.near("GiB that it held", float(amounts[2]), memory / (1 << 30), 0.2)
         it.note(said.strip(" │"))
     finally:
         screen.end()
@@ -92,6 +97,7 @@ def deaf(lab, it):
     try:
         screen.wait_for(f" {child.pid} ")
         screen.keys(F9)
+        screen.wait_for(f"End process {child.pid}")
         screen.wait_for("Verified: only")
         screen.keys(ENTER)
         screen.wait_for("it has not ended yet", 40)
@@ -121,8 +127,8 @@ def zombie(lab, it):
 
 
 def memory_without_owner(lab, it, parent, holders):
-    """Kills the owner of memory, and compares what gputop says of the memory that stays. These
-    processes then hold it.
+    """Kills the owner of memory, and compares what gputop says of the memory that stays. `holders`
+    are the processes that then hold it.
     """
     lab.wait_for_memory(parent.pid)
     before = lab.gpu()["load"]["memory_used_bytes"]
@@ -146,7 +152,7 @@ def memory_without_owner(lab, it, parent, holders):
     if stays:
         it.holds(
             "gputop orphans names a process that holds it",
-            any(str(pid) in found for pid in holders),
+            any(re.search(rf"\b{pid}\b", found) for pid in holders),
             found[:900],
         )
         said = [one["sentence"] for one in json.loads(found)["processes"]]
@@ -168,7 +174,7 @@ def forked_context(lab, it):
     parent = lab.holder(1200, "fork")
     child = parent.answer["child"]
     try:
-        lab.outlives(parent.pid, [child])
+        lab.outlives(parent.pid)
         memory_without_owner(lab, it, parent, [child])
     finally:
         signal_own(child, signal.SIGKILL)
@@ -220,7 +226,8 @@ def free(lab, it):
         codes=(0, 11),
     )
     it.same("the exit code with --memory", done.returncode, 0)
-    it.holds("the command sees a GPU", done.stdout.strip(), done.stdout)
+    own = (str(lab.index), lab.uuid)
+    it.holds("the command sees this GPU", done.stdout.strip() in own, done.stdout)
     child.end()
 
 

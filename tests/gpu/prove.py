@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,8 +43,13 @@ CHECKS = [
     *torch_checks.CHECKS,
     *session_checks.CHECKS,
 ]
-# These run after the others: they measure time, or take all memory of the GPU.
-LAST = ["cost", "probe_overhead", "replay", "leak"]
+# These run first, one after the other, while nothing moves.
+FIRST = [it.__name__ for it in smi_checks.CHECKS if it is not smi_checks.sm_use]
+# These run last, one after the other: they measure time, watch the memory of the whole GPU, or take
+# all of it.
+LAST = ["forked_context", "shared_memory", "cost", "probe_overhead", "replay", "leak"]
+# What the checks that run side by side may need, each.
+ROOM = 6 << 30
 FILLS = ["leak"]
 # No check starts after this time, in seconds.
 LAST_START = 450
@@ -96,13 +102,13 @@ class Report:
 
 
 def run_check(lab, check, injects):
-    it, began = Comparisons(injects), time.monotonic()
+    it, began, mine = Comparisons(injects), time.monotonic(), lab.for_a_check()
     outcome, reason = "passed", ""
 
     def body():
         nonlocal outcome, reason
         try:
-            check(lab, it)
+            check(mine, it)
             if it.wrong:
                 outcome, reason = "failed", "; ".join(it.wrong[:12])
             elif it.count == 0:
@@ -125,6 +131,7 @@ def run_check(lab, check, injects):
     thread.join(limit)
     if thread.is_alive():
         outcome, reason = "failed", f"it took longer than {limit} s"
+    mine.end_children()
     return {
         "title": " ".join((check.__doc__ or "").split()),
         "result": outcome,
@@ -137,13 +144,34 @@ def run_check(lab, check, injects):
 
 def strangers(lab):
     """Why this GPU is not free for the run, or None."""
-    gpu, own = lab.gpu(), set(lab_module.own_processes())
-    others = [one["pid"] for one in gpu["processes"] or [] if one["pid"] not in own]
+    gpu = lab.gpu()
+    if "processes" in (gpu.get("missing") or {}):
+        return "the driver does not list the processes of the GPU"
+    own = lab.own_pids()
+    others = [one["pid"] for one in gpu["processes"] if one["pid"] not in own]
     if others:
         return f"processes that this run did not start use the GPU: {others}"
+    held = sum(one["memory_used_bytes"] or 0 for one in gpu["processes"])
     used, total = gpu["load"]["memory_used_bytes"], gpu["load"]["memory_total_bytes"]
-    if not own and used > total * 0.01:
-        return f"{used >> 20} MiB of the GPU are in use, more than 1 % of it"
+    if used - held > total * 0.01:
+        return f"{(used - held) >> 20} MiB of the GPU are in use by nobody that the driver lists"
+    return None
+
+
+def why_not(lab, check, report, options):
+    """Why the check is not started, or None."""
+    if time.monotonic() - report.began > LAST_START and not options.long:
+        return f"not started: the run is past its {LAST_START} s"
+    if check.__name__ in FILLS and options.share:
+        return "--share: it would fill the memory"
+    if options.share and lab.gpu()["load"]["memory_free_bytes"] < ROOM:
+        return f"--share: less than {ROOM >> 30} GiB are free"
+    if check.__name__ in FILLS:
+        deadline = time.monotonic() + 5
+        # The driver needs a moment to forget a process that has ended.
+        while (why := strangers(lab)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return why
     return None
 
 
@@ -186,6 +214,11 @@ def arguments():
     return parser.parse_args()
 
 
+def refuse(sentence):
+    print(f"prove.py: {sentence}")
+    return 2
+
+
 def main():
     options = arguments()
     if options.list:
@@ -193,41 +226,47 @@ def main():
             print(f"{check.__name__:<18} {' '.join((check.__doc__ or '').split())}")
         return 0
     gputop, out = options.gputop.resolve(), options.out.resolve()
+    if not (hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")):
+        return refuse("this Python has no pidfd_open: use another of 3.10 or later")
     if not os.access(gputop, os.X_OK):
-        print(
-            f"prove.py: there is no program {options.gputop}: build it with `cargo build --release`"
-        )
-        return 2
+        build = "build it with `cargo build --release`"
+        return refuse(f"there is no program {options.gputop}: {build}")
     if options.stand_in and not options.stand_in.exists():
-        print(f"prove.py: there is no {options.stand_in}: build it with `cargo build -p fake-nvml`")
-        return 2
+        build = "build it with `cargo build -p fake-nvml`"
+        return refuse(f"there is no {options.stand_in}: {build}")
     names = options.only.split(",") if options.only else [it.__name__ for it in CHECKS]
     unknown = set(names) - {it.__name__ for it in CHECKS}
     if unknown:
-        print(
-            f"prove.py: no check is named {', '.join(sorted(unknown))}; `--list` prints all names"
-        )
-        return 2
-    out.mkdir(parents=True, exist_ok=True)
-    guard = lab_module.start_guard()
+        return refuse(f"no check is named {', '.join(sorted(unknown))}; `--list` prints all names")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.draft").write_text("")
+    except OSError as error:
+        return refuse(f"cannot write to {out}: {error.strerror}")
+    if not options.resume:
+        shutil.rmtree(out / "state", ignore_errors=True)
+    # It ends what is left of the run when this process is gone, however it ends.
+    lab_module.start_guard()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         lab = Lab(gputop, out, options.gpu, options.stand_in and options.stand_in.resolve())
-    except Failed:
-        print("prove.py: no GPU can be read here: `gputop doctor` says why; --stand-in needs none")
-        return 2
+        why = strangers(lab)
+    except Failed as error:
+        return refuse(f"{error} `gputop doctor` says more; --stand-in needs no GPU")
+    if why and not options.share:
+        return refuse(f"{why}; end them, choose another GPU with --gpu, or add --share")
     if options.fake_cuda:
         lab.use_fake_cuda(options.fake_cuda.resolve())
     lab.leak_seconds = 1800 if options.long else options.leak_seconds
     lab.recording = out / "session.jsonl.zst"
-    why = strangers(lab)
-    if why and not options.share:
-        print(f"prove.py: {why}; end them, choose another with --gpu, or add --share")
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = Report(out, about(lab))
     if options.resume and (out / "report.json").exists():
-        before = json.loads((out / "report.json").read_text())["checks"]
-        report.results = {name: it for name, it in before.items() if it["result"] == "passed"}
+        before = json.loads((out / "report.json").read_text())
+        if {**before["about"], "date": ""} != {**report.about, "date": ""}:
+            return refuse(f"{out} has the report of another machine or gputop: leave out --resume")
+        report.results = {
+            name: it for name, it in before["checks"].items() if it["result"] == "passed"
+        }
         names = [name for name in names if name not in report.results]
     recorder = lab.record(lab.recording)
     try:
@@ -235,16 +274,14 @@ def main():
     finally:
         lab.end_recorder(recorder)
         lab.end_children()
-        os.close(guard)
     report.write()
     failed = [name for name, it in report.results.items() if it["result"] == "failed"]
     if options.inject:
         passed = [name for name, it in report.results.items() if it["result"] == "passed"]
         print(f"with a wrong value injected, these passed: {', '.join(passed) or 'none'}")
         return 1 if passed else 0
-    print(
-        f"{len(report.results)} checks; failed: {', '.join(failed) or 'none'}; {out / 'report.md'}"
-    )
+    told = ", ".join(failed) or "none"
+    print(f"{len(report.results)} checks; failed: {told}; {out / 'report.md'}")
     return 1 if failed else 0
 
 
@@ -252,31 +289,39 @@ def run_all(lab, report, names, options):
     chosen = [it for it in CHECKS if it.__name__ in names]
 
     def one(check):
-        name = check.__name__
-        if time.monotonic() - report.began > LAST_START and not options.long:
-            result = {"result": "skipped", "reason": "not started: the time of the run was over"}
-        elif name in FILLS and (why := strangers(lab)):
-            result = {"result": "skipped", "reason": why}
-        elif name in FILLS and options.share:
-            result = {"result": "skipped", "reason": "--share: it would fill the memory"}
-        else:
-            result = run_check(lab, check, options.inject)
-        empty = {
+        result = {
             "title": " ".join((check.__doc__ or "").split()),
+            "result": "skipped",
             "comparisons": 0,
             "notes": [],
             "seconds": 0,
         }
-        report.add(name, {**empty, **result})
+        if why := why_not(lab, check, report, options):
+            result["reason"] = why
+        else:
+            result |= run_check(lab, check, options.inject)
+        report.add(check.__name__, result)
 
-    side_by_side = 8 if lab.is_real else 2
-    for group in (
-        [it for it in chosen if it.__name__ not in LAST],
-        [it for it in chosen if it.__name__ in LAST],
-    ):
-        with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
-            list(pool.map(one, group))
+    free = lab.gpu()["load"]["memory_free_bytes"]
+    side_by_side = max(1, min(8 if lab.is_real else 2, free // ROOM))
+    others = [it.__name__ for it in CHECKS if it.__name__ not in [*FIRST, *LAST]]
+    for group, workers in ((FIRST, 1), (others, side_by_side), (LAST, 1)):
+        pool = concurrent.futures.ThreadPoolExecutor(workers)
+        try:
+            list(pool.map(one, [it for it in chosen if it.__name__ in group]))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of checks that ran past their limit start nothing any more; the guard ends the rest.
+    os._exit(code)

@@ -3,10 +3,11 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import time
 
-from lab import MIB, Failed, Screen, Skipped, has
+from lab import HERE, MIB, Failed, Screen, Skipped, has
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -27,12 +28,12 @@ def leak(lab, it):
     lab.needs_torch()
     seconds = lab.leak_seconds
     # A second process holds the rest, so that the leak ends in time at any size of card.
-    leaked = 12 << 30
     free = lab.gpu()["load"]["memory_free_bytes"]
+    leaked = min(12 << 30, free // 2)
     ballast = lab.holder((free - leaked) // MIB - 1200)
     trainer = lab.trainer(under=[lab.gputop_path, "run", "--"])
     trainer.ask("step 20")
-    per_step, pause = 64, 0.0
+    per_step = 64
     steps = (lab.gpu()["load"]["memory_free_bytes"]) / (per_step * MIB)
     pause = max(0.0, seconds / steps)
     recording = lab.out / "leak.jsonl.zst"
@@ -41,32 +42,40 @@ def leak(lab, it):
     trainer.process.stdin.write(f"leak {per_step} {pause}\n".encode())
     trainer.process.stdin.flush()
     first = {}
-    while trainer.process.poll() is None and time.time() - began < 1.6 * seconds + 30:
-        row = [
-            line for line in lab.gputop("--once").stdout.splitlines() if f" {trainer.pid} " in line
-        ]
-        for word in ("LEAK", "FULL", "full "):
-            if row and word in row[0]:
-                first.setdefault(word, round(time.time() - began))
-        time.sleep(2)
+    screen = lab.screen("--pid", str(trainer.pid))
+    try:
+        while trainer.process.poll() is None and time.time() - began < 1.6 * seconds + 30:
+            text = screen.text()
+            for word in ("FULL SOON", "LEAK"):
+                if word in text:
+                    first.setdefault(word, round(time.time() - began))
+            time.sleep(1)
+    finally:
+        screen.end()
     answer = trainer.read(5)
     code = trainer.process.wait(30)
     lab.end_recorder(recorder)
     ended = answer["out_of_memory"]
     took = ended - began
     it.same("the exit code of the program", code, 3)
-    it.note(f"out of memory after {took:.0f} s and {answer['steps']} steps; first said: {first}")
+    it.note(
+        f"out of memory after {took:.0f} s and {answer['steps']} steps; the screen said {first}"
+    )
+    it.holds("the screen warned before the end", first, first)
     ballast.end()
     ooms = lab.gputop("ooms", codes=(0, 1, 2)).stdout
-    it.holds("gputop ooms lists it", str(trainer.pid) in ooms, ooms)
+    it.holds("gputop ooms lists it", re.search(rf"\b{trainer.pid}\b", ooms), ooms)
     report = lab.gputop("explain", "--last").stdout
-    it.holds("explain names the line", "trainer.py" in report, report[:600])
-    it.holds(
-        "explain names the cause",
-        "leak" in report.lower() or "history" in report.lower(),
-        report[:600],
-    )
+    it.holds("explain names the line", f"trainer.py:{fault_line()}" in report, report[:900])
+    cause = re.search(r"^Why\n(.*)", report, re.M)
+    it.holds("explain names the cause", cause and "leak" in cause[1], cause and cause[1])
     compare_forecasts(lab, it, recording, trainer.pid)
+
+
+def fault_line():
+    """The number of the line of trainer.py that leaks."""
+    lines = (HERE / "trainer.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith("# fault"))
 
 
 def series_of(lab, recording, pid):
@@ -94,7 +103,10 @@ def compare_forecasts(lab, it, recording, pid):
     it.holds("there is a forecast before the last fifth", first < 0.8 * end, f"{first:.0f} s")
     for one in forecasts:
         truth = end - one["at"]
-        low, high = one["oom_low_s"] or 0, one["oom_high_s"] or float("inf")
+        low, high = one["oom_low_s"], one["oom_high_s"]
+        if low is None or high is None:
+            it.holds("each forecast has an interval", False, one)
+            continue
         said = (
             f"at {one['at']:.0f} s of {end:.0f} s: {one['oom_in_s']:.0f} s left "
             f"({low:.0f} to {high:.0f}); the truth is {truth:.0f}"
@@ -110,7 +122,9 @@ def stand_in_leak(lab, it):
     free = lab.gpu()["load"]["memory_free_bytes"]
     began = time.time()
     with lab.lock:
-        lab.world["gpus"][0]["processes"][-1].update(growth=free / seconds, since=began)
+        rows = lab.world["gpus"][0]["processes"]
+        row = next(it for it in rows if it["pid"] == child.pid)
+        row.update(growth=free / seconds, since=began)
         lab._write_world()
     forecasts = lab.wait(
         "a forecast", lambda: forecasts_of(series_of(lab, lab.recording, child.pid)), seconds
@@ -125,7 +139,7 @@ def stand_in_leak(lab, it):
 
 
 def replay(lab, it):
-    """The recording of this run: replayed, reported, exported, and as a page."""
+    """The recording of this run: replayed, reported as Markdown, and exported."""
     child = lab.holder(700)
     lab.wait_for_memory(child.pid)
     time.sleep(3)
@@ -222,12 +236,14 @@ def cost(lab, it):
     it.holds("the first frame within 3 s", found["gputop"]["first_frame_s"] <= 3, found["gputop"])
     if "nvidia-smi" in found:
         ratio = found["gputop"]["cpu_ms_per_s"] / max(0.5, found["nvidia-smi"]["cpu_ms_per_s"])
-        it.holds("less CPU than nvidia-smi -l 1", ratio <= 1.0, f"{ratio:.2f} of its CPU")
+        it.holds(
+            "at most 1.5 of the CPU of nvidia-smi -l 1", ratio <= 1.5, f"{ratio:.2f} of its CPU"
+        )
     child.end()
 
 
 def nvml_calls(lab, it):
-    """The number of NVML calls in a second, counted by the fake driver."""
+    """On the stand-in only: the number of NVML calls in a second, which the fake driver counts."""
     if lab.is_real:
         raise Skipped("a real driver does not count its calls; the stand-in does")
     file = lab.out / "nvml-calls-of-one"

@@ -14,6 +14,7 @@ import check as pytorch_check
 import faults_check
 import probe_check
 from lab import DEVICE_FILES, HERE, TESTS, Failed
+from session_checks import series_of
 
 PROBE = TESTS.parent / "assets/probe"
 # The models of models.py, and by how many percent the estimate may miss the measured peak. Before a
@@ -177,8 +178,8 @@ def stats_fork(lab, it):
 
 
 def stats_visible(lab, it):
-    """CUDA_VISIBLE_DEVICES names the GPU by UUID: the figures belong to this GPU."""
-    trainer = lab.trainer(environment={"CUDA_VISIBLE_DEVICES": lab.uuid})
+    """CUDA_VISIBLE_DEVICES names the GPU by its index: the figures belong to this GPU."""
+    trainer = lab.trainer(environment={"CUDA_VISIBLE_DEVICES": str(lab.index)})
     trainer.ask("step 3")
     found = lab.wait(
         "the stats of the process", lambda: (lab.allocator(trainer.pid) or {}).get("devices")
@@ -302,7 +303,7 @@ def probe_overhead(lab, it):
 
 
 def estimate(lab, it):
-    """`gputop estimate` against the measured peak, for six models."""
+    """`gputop estimate` against the peak that its `--measure` finds on the GPU, for six models."""
     lab.needs_real("kernels of the fake CUDA runtime need no workspace")
     lab.needs_torch()
 
@@ -323,22 +324,20 @@ def estimate(lab, it):
 
 def warm_up(lab, it):
     """Memory that grows for a while and then stays is not called a leak."""
-    if lab.is_real:
-        trainer = lab.trainer()
-        for _ in range(20):
-            trainer.ask("keep 64")
-            time.sleep(0.5)
-        pid = trainer.pid
-    else:
-        trainer = lab.holder(2000)
-        pid = trainer.pid
-    began = time.monotonic()
-    words = set()
-    while time.monotonic() - began < 20:
-        row = [line for line in lab.gputop("--once").stdout.splitlines() if f" {pid} " in line]
-        words |= {word for word in ("LEAK", "suspect", "FULL") if row and word in row[0]}
-        time.sleep(2)
-    it.holds("no verdict of a leak", not words, ", ".join(words))
+    recording = lab.out / "warm-up.jsonl.zst"
+    recorder = lab.record(recording)
+    trainer = lab.trainer() if lab.is_real else lab.holder(2000)
+    for _ in range(20 if lab.is_real else 0):
+        trainer.ask("keep 64")
+        time.sleep(0.5)
+    # Long enough for a verdict.
+    time.sleep(70)
+    lab.end_recorder(recorder)
+    series = series_of(lab, recording, trainer.pid)
+    words = {single["worst_verdict"] for single in series}
+    it.holds(
+        "analyze has a verdict, and none of a leak", words in ({"steady"}, {"warming_up"}), words
+    )
     trainer.end()
 
 

@@ -16,7 +16,8 @@ empty           empty_cache()
 fork            forks a child that sleeps; answers with its PID
 parts           answers with the bytes, in blocks, of parameters, gradients, optimizer state and
                 buffers
-time SECONDS    trains, and answers with the median time of a step in seconds
+time SECONDS [PAUSE]  trains, with a pause after each step, and answers with the median time of a
+                step in seconds
 leak MIB PAUSE  in each step keeps MIB of activations and then rests for PAUSE seconds, until memory
                 is out; answers with the Unix time of that, and exits with 3
 """
@@ -167,6 +168,7 @@ for line in sys.stdin:
             step()
             torch.cuda.synchronize()
             times.append(time.perf_counter() - began)
+            time.sleep(float(rest[1]) if len(rest) > 1 else 0)
         answer({"median": statistics.median(times), "steps": len(times)})
         continue
     elif word == "leak":
