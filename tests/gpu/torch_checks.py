@@ -271,6 +271,8 @@ def probe_snapshot(lab, it):
     trainer = lab.trainer(under=[lab.gputop_path, "run", "--"])
     trainer.ask("step 5")
     file = lab.out / "snapshot.pickle"
+    # gputop overwrites no file.
+    file.unlink(missing_ok=True)
     lab.wait(
         "the snapshot",
         lambda: lab.gputop("snapshot", trainer.pid, "-o", file, codes=(0, 1, 2)).returncode == 0,
