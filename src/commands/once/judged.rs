@@ -15,7 +15,9 @@ pub(super) fn judged(model: &HostModel, shown: &Snapshot) -> Value {
             gpu.process(verdict.process).is_some()
                 || gpu.device_file_holders.contains(&verdict.process)
         });
-        is_on_gpu || verdict.is_leftover()
+        // With `--mine` and the like, those of others are left out.
+        let is_chosen = shown.process(verdict.process).is_some();
+        is_chosen && (is_on_gpu || verdict.is_leftover())
     };
     let processes = model.verdicts().iter().filter(is_shown);
     let gpus = shown.gpus.iter().map(|gpu| {
@@ -111,5 +113,29 @@ mod tests {
         }
         assert_eq!(growth(&model, "processes")["pid"], 7);
         assert_eq!(growth(&model, "gpus")["uuid"], "GPU-0");
+    }
+
+    #[test]
+    fn a_process_that_a_filter_leaves_out_is_not_judged_either() {
+        let snapshot = host(1)
+            .with(7, "python mine.py", 0, Bytes::from_gib(3))
+            .with(8, "python theirs.py", 0, Bytes::from_gib(3));
+        let mut model = HostModel::default();
+        model.replace(snapshot.clone());
+        let pids = |shown: &Snapshot| -> Vec<Value> {
+            let judged = judged(&model, shown);
+            let processes = judged["processes"].as_array().expect("a list");
+            processes
+                .iter()
+                .map(|process| process["pid"].clone())
+                .collect()
+        };
+        assert_eq!(pids(&snapshot), [7, 8]);
+        // As the filter does, which leaves the holders of the device files.
+        let mut shown = snapshot;
+        shown.gpus[0].device_file_holders = shown.processes.iter().map(|it| it.id).collect();
+        shown.processes.retain(|process| process.id.pid == 7);
+        shown.gpus[0].processes.retain(|it| it.process.pid == 7);
+        assert_eq!(pids(&shown), [7]);
     }
 }
