@@ -59,6 +59,17 @@ class Cuda:
         return address
 
 
+def fork_sleeper():
+    """Forks a child that only sleeps, with the files that are open now. Returns its PID."""
+    child = os.fork()
+    if child == 0:
+        os.close(0)
+        os.close(1)
+        time.sleep(600)
+        os._exit(0)
+    return child
+
+
 def wait():
     sys.stdin.read()
 
@@ -110,24 +121,14 @@ def main():
         del memory
     elif how == "fork":
         memory = hold(size, stands_in)
-        child = os.fork()
-        if child == 0:
-            os.close(0)
-            os.close(1)
-            time.sleep(600)
-            os._exit(0)
+        child = fork_sleeper()
         announce(pids=[os.getpid()], child=child)
         wait()
         del memory
     elif how == "share":
         # Keeps the input of the child open. It is forked before CUDA opens device files.
         read, write = os.pipe()
-        keeper = os.fork()
-        if keeper == 0:
-            os.close(0)
-            os.close(1)
-            time.sleep(600)
-            os._exit(0)
+        keeper = fork_sleeper()
         memory = hold(size, stands_in)
         child = subprocess.Popen(
             [sys.executable, __file__, "0", "map", memory[0].share(memory[1])],

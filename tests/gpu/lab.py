@@ -1,4 +1,4 @@
-"""What the checks of prove.py share: the GPU, child processes that end with the run, waiting for a
+"""The checks of prove.py share this: the GPU, child processes that end with the run, waiting for a
 condition, comparing, and a screen of gputop.
 
 A Lab is the real machine, or a stand-in: the fake driver of tests/fake-nvml, with real processes

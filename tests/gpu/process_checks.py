@@ -24,6 +24,15 @@ def listed(lab, it):
     lab.wait("the end of the process", lambda: lab.memory_of(child.pid) is None)
 
 
+def send_sigterm(screen, pid):
+    """Ends a process in the dialog of a screen that shows it alone."""
+    screen.wait_for(f" {pid} ")
+    screen.keys(F9)
+    screen.wait_for(f"End process {pid}")
+    screen.wait_for("Verified: only")
+    screen.keys(ENTER)
+
+
 def end_process(lab, it):
     """The dialog ends one process and says that its memory came back."""
     child = lab.holder(3000)
@@ -31,11 +40,7 @@ def end_process(lab, it):
     before = lab.gpu()["load"]["memory_used_bytes"]
     screen = lab.screen("--pid", str(child.pid), "--interval", "500ms")
     try:
-        screen.wait_for(f" {child.pid} ")
-        screen.keys(F9)
-        screen.wait_for(f"End process {child.pid}")
-        screen.wait_for("Verified: only")
-        screen.keys(ENTER)
+        send_sigterm(screen, child.pid)
         child.process.wait(30)
         screen.wait_for("returned", 30)
         said = next(line for line in screen.text().splitlines() if "returned" in line)
@@ -95,11 +100,7 @@ def deaf(lab, it):
     lab.wait_for_memory(child.pid)
     screen = lab.screen("--pid", str(child.pid), "--interval", "500ms")
     try:
-        screen.wait_for(f" {child.pid} ")
-        screen.keys(F9)
-        screen.wait_for(f"End process {child.pid}")
-        screen.wait_for("Verified: only")
-        screen.keys(ENTER)
+        send_sigterm(screen, child.pid)
         screen.wait_for("it has not ended yet", 40)
         it.holds("it still runs after SIGTERM", child.process.poll() is None)
         screen.keys(DOWN)
