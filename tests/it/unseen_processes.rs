@@ -54,30 +54,31 @@ fn a_hidden_process_on_a_gpu_makes_the_report_incomplete_unless_only_mine_are_as
     }
 }
 
-/// A process with the device files of a GPU and of CUDA open, as a program of CUDA has them. It has
-/// loaded the libraries whose files are its arguments, and has no parent that waits for it.
+/// A process with the device files of a GPU and of CUDA open, as a program of CUDA has them. It maps
+/// the files that are its further arguments, and has no parent that waits for it.
 const WITH_LIBRARIES: &str = "
 import mmap, sys, time
 files = [open(path) for path in sys.argv[1:]]
-loaded = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in files[2:]]
+mapped = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in files[2:]]
 print('ready', flush=True)
 time.sleep(1000)
 ";
 
-/// Driver 580 opens `/dev/nvidia-uvm` for each program that asks NVML: on a real H100, other
-/// monitors were listed as holders of the GPU's memory.
+/// NVML of driver 580 opens `/dev/nvidia-uvm` and loads `libcuda.so`: on a real H100, other monitors
+/// were listed as holders of the GPU's memory.
 #[test]
 fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
     let host = Host::new(["H100-580"]);
     let libraries = ["libnvidia-ml.so.580.159.04", "libcuda.so.580.159.04"];
-    for library in libraries {
-        std::fs::write(host.path(library), "a library").expect("/tmp has room");
+    for file in libraries.into_iter().chain(["nvidia0"]) {
+        std::fs::write(host.path(file), "not empty, so that it can be mapped")
+            .expect("/tmp has room");
     }
-    let start = |libraries: &[&str]| {
+    let start = |mapped: &[&str]| {
         let mut command = Command::new("python3");
         command.args(["-c", WITH_LIBRARIES]);
         command.args([host.path("nvidia0"), host.path("nvidia-uvm")]);
-        command.args(libraries.iter().map(|library| host.path(library)));
+        command.args(mapped.iter().map(|file| host.path(file)));
         let mut process = ChildProcess::spawn(command.stdout(Stdio::piped()));
         let output = process.child().stdout.take().expect("the output is piped");
         let mut line = String::new();
@@ -85,8 +86,9 @@ fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
         assert_eq!((read.ok(), line.as_str()), (Some(6), "ready\n"));
         process
     };
-    let _monitor = start(&libraries[..1]);
-    let (trainer, worker) = (start(&libraries), start(&[]));
+    let _monitor = start(&libraries);
+    let [nvml, cuda] = libraries;
+    let (trainer, worker) = (start(&[nvml, cuda, "nvidia0"]), start(&[]));
     let agent = Agent::start(&host);
     let mut lines = ReceivedLines::default();
     let holders = |snapshot: &Snapshot| -> Vec<u32> {
