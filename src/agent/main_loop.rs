@@ -159,7 +159,10 @@ impl MainLoop {
             }
             AgentEvent::Written => self.scans.first = Some(now.after(FIRST_SCAN)),
             AgentEvent::Allocators(message) => self.readers.allocators.receive(message),
-            AgentEvent::SlowFile(message) => self.readers.processes.receive(message),
+            AgentEvent::SlowFile(message) => {
+                self.readers.processes.receive(message);
+                self.accept_scan(now);
+            }
             AgentEvent::Scanned(scan) => self.receive_scan(scan, now),
             AgentEvent::Interval(interval) => self.schedule.set_interval(interval, now),
             AgentEvent::Scan => {
@@ -188,17 +191,30 @@ impl MainLoop {
         }
     }
 
-    /// Takes the result of a scan. If a full scan found other related processes and no line is
-    /// about to be written, writes a line at once: the user may be waiting for it.
     fn receive_scan(&mut self, scan: Box<ScanResult>, now: Moment) {
         self.readers.processes.examine(&scan.candidates);
-        if self.scans.receive(scan) && !self.schedule.is_line_near(now) {
+        self.readers
+            .processes
+            .examine_holders(&scan.device_file_holders);
+        self.scans.receive(scan);
+        self.accept_scan(now);
+    }
+
+    /// Accepts the result of a scan once its holders are known. If a full scan found other related
+    /// processes and no line is about to be written, writes a line at once: the user may be waiting
+    /// for it.
+    fn accept_scan(&mut self, now: Moment) {
+        let is_known = !self.readers.processes.awaits_holders(now);
+        if is_known && self.scans.accept() && !self.schedule.is_line_near(now) {
             self.write_line(now);
         }
     }
 
     fn write_line(&mut self, now: Moment) {
         let is_first = self.schedule.begin_line(now);
+        if !self.readers.processes.awaits_holders(now) {
+            self.scans.accept();
+        }
         self.readers.begin_pass(is_first, &self.readings.gpus);
         let load = self.readers.host.load(now);
         let join = |gpu| self.readers.join(gpu, &load);

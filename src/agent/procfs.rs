@@ -23,10 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use self::device_files::DeviceFiles;
+use self::device_files::{DeviceFiles, OpenDeviceFiles};
 pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_cut};
 use self::host_procfs::HostProcfs;
 pub use self::host_secrets::HostSecrets;
+use self::monitors::MonitorAnswer;
 pub(super) use self::origin::{CudaEnvironment, Environment, ProbeSetup};
 use self::read_pool::Priority;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
@@ -79,6 +80,8 @@ pub(super) struct Processes {
     candidates: BTreeSet<ProcessId>,
     /// Candidates whose arguments show that they are related. The main loop takes them.
     pub(super) accepted: Vec<ProcessId>,
+    /// Whether each of the device-file holders that NVML does not list is a monitor.
+    holders: BTreeMap<ProcessId, MonitorAnswer>,
     /// Device-file holders that turned out to be monitors. The main loop takes them.
     pub(super) monitors: Vec<ProcessId>,
     /// The arguments of processes that were ended recently. A candidate with the same arguments is
@@ -107,6 +110,7 @@ impl Processes {
             next_user: 0,
             candidates: BTreeSet::new(),
             accepted: vec![],
+            holders: BTreeMap::new(),
             monitors: vec![],
             expected: vec![],
             has_relation_changed: false,
@@ -277,19 +281,36 @@ impl Processes {
             {
                 shown.wanted_pass = pass;
                 shown.skip_thread_names();
-                if is_holder(*id) && shown.is_monitor.is_none() {
-                    shown.is_monitor = Some(false);
-                    self.slow_files.monitors.push(*id, Priority::Normal, now);
-                }
             }
         }
     }
 
-    /// Whether a process only asks NVML, and allocates nothing.
+    /// Asks which of the device-file holders that NVML does not list are monitors, each once.
+    pub(super) fn examine_holders(&mut self, holders: &[(ProcessId, OpenDeviceFiles)]) {
+        let now = clock::now();
+        let is_holder = |id: &ProcessId| {
+            holders
+                .binary_search_by_key(id, |(holder, _)| *holder)
+                .is_ok()
+        };
+        self.holders.retain(|id, _| is_holder(id));
+        let listed: BTreeSet<ProcessId> = self.gpu_users().collect();
+        for (id, _) in holders.iter().filter(|(id, _)| !listed.contains(id)) {
+            self.holders.entry(*id).or_insert_with(|| {
+                self.slow_files.monitors.push(*id, Priority::Normal, now);
+                MonitorAnswer::AskedAt(now)
+            });
+        }
+    }
+
+    /// Whether a device-file holder only asks NVML, and allocates nothing.
     pub(super) fn is_monitor(&self, id: ProcessId) -> bool {
-        self.shown
-            .get(&id.pid)
-            .is_some_and(|shown| shown.process.id == id && shown.is_monitor == Some(true))
+        self.holders.get(&id) == Some(&MonitorAnswer::Is(true))
+    }
+
+    /// Whether it is not known yet of some device-file holder whether it is a monitor.
+    pub(super) fn awaits_holders(&self, now: Moment) -> bool {
+        self.holders.values().any(|answer| answer.is_awaited(now))
     }
 
     /// Forgets the processes that this pass did not name. Returns the others, sorted by PID.
@@ -494,10 +515,9 @@ impl Processes {
             }
             SlowFilesMessage::Monitor(answer) => {
                 let (id, is_monitor) = self.slow_files.monitors.receive(answer, clock::now());
-                let shown = self.shown.get_mut(&id.pid);
-                if let Some(shown) = shown.filter(|shown| shown.process.id == id && is_monitor) {
-                    shown.is_monitor = Some(true);
-                    self.monitors.push(id);
+                if let Some(answer) = self.holders.get_mut(&id) {
+                    *answer = MonitorAnswer::Is(is_monitor);
+                    self.monitors.extend(is_monitor.then_some(id));
                 }
             }
             SlowFilesMessage::User(answer) => {

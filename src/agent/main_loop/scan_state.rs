@@ -18,6 +18,8 @@ pub(super) struct ScanState {
     requests: Sender<ScanRequest>,
     /// `None` before the first scan.
     pub(super) result: Option<Box<ScanResult>>,
+    /// A later result, whose holders are not known yet.
+    received: Option<Box<ScanResult>>,
     unaccounted: UnaccountedBaseline,
     /// The GPU users that the scanner knows of.
     gpu_users: Vec<ProcessId>,
@@ -37,6 +39,7 @@ impl ScanState {
         Ok(Self {
             requests: scan::spawn(devices, events.clone())?,
             result: None,
+            received: None,
             unaccounted: UnaccountedBaseline::default(),
             gpu_users: vec![],
             first: None,
@@ -60,8 +63,18 @@ impl ScanState {
         is_due
     }
 
-    /// Takes the result of a scan. Returns whether a full scan found other related processes.
-    pub(super) fn receive(&mut self, scan: Box<ScanResult>) -> bool {
+    /// Keeps the result of a scan until it is known which of its device-file holders are monitors.
+    pub(super) fn receive(&mut self, mut scan: Box<ScanResult>) {
+        scan.is_full |= self.received.take().is_some_and(|earlier| earlier.is_full);
+        self.received = Some(scan);
+    }
+
+    /// Takes the result that was received last. Returns whether a full scan found other related
+    /// processes.
+    pub(super) fn accept(&mut self) -> bool {
+        let Some(scan) = self.received.take() else {
+            return false;
+        };
         let old = self.result.as_ref();
         let is_news = scan.is_full && old.is_none_or(|old| old.related != scan.related);
         self.result = Some(scan);

@@ -7,11 +7,29 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::time::Duration;
 
+use crate::base::units::Moment;
 use crate::protocol::snapshot::ProcessId;
+
+/// How long an answer is waited for: a process that holds its mmap lock may never give one.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of `maps` that are read.
 const MOST_MAPS: u64 = 16 << 20;
+
+/// Whether a device-file holder is a monitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MonitorAnswer {
+    AskedAt(Moment),
+    Is(bool),
+}
+
+impl MonitorAnswer {
+    pub(super) fn is_awaited(self, now: Moment) -> bool {
+        matches!(self, Self::AskedAt(at) if now.since(at) < PATIENCE)
+    }
+}
 
 /// Whether a process has loaded NVML, and maps no GPU. False where that cannot be read, and for a
 /// process that has ended. Needs the mmap lock of the process.
@@ -28,8 +46,9 @@ fn asks_only_nvml(mut maps: impl BufRead) -> io::Result<bool> {
     while maps.read_until(b'\n', &mut line)? > 0 {
         // The file name may have a version, and ` (deleted)` after it.
         let name = line.rsplit(|byte| *byte == b'/').next().unwrap_or(&line);
-        let number = name.strip_prefix(b"nvidia").unwrap_or_default();
-        if number.first().is_some_and(u8::is_ascii_digit) {
+        if let Some([digit, ..]) = name.strip_prefix(b"nvidia")
+            && digit.is_ascii_digit()
+        {
             return Ok(false);
         }
         has_nvml |= name.starts_with(b"libnvidia-ml.so");

@@ -88,9 +88,6 @@ pub(super) struct ShownProcess {
     threads_due: Option<Moment>,
     /// The number of readings in a row in which the process slept and used no CPU time.
     asleep: u8,
-    /// Whether the process only asks NVML; `None` before that was asked. Asked of device-file
-    /// holders that NVML does not list.
-    pub(super) is_monitor: Option<bool>,
 }
 
 /// A process of certain identity that NVML lists.
@@ -177,7 +174,6 @@ impl ShownProcess {
             served: Err(Missing::NotYet),
             threads_due: Some(Moment(0)),
             asleep: 0,
-            is_monitor: None,
         }
     }
 
