@@ -4,6 +4,7 @@
 mod exit;
 mod failed_readings;
 pub(crate) mod fill;
+pub(crate) mod judged;
 pub(crate) mod labels;
 pub(crate) mod palette;
 pub(crate) mod table;

@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod host_key;
 pub mod host_tag;
+pub mod judged;
 pub mod launchers;
 pub mod line;
 pub mod playback;

@@ -3,7 +3,6 @@
 //! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has
 //! what was read, says what is missing, and the exit code tells scripts that it is not complete.
 
-mod judged;
 mod plain;
 mod table;
 
@@ -22,6 +21,7 @@ use crate::base::terminal;
 use crate::base::text::Text;
 use crate::flags::ReadOptions;
 use crate::model::HostModel;
+use crate::output::judged;
 use crate::output::table::{ascii, command};
 use crate::output::{Exit, failed_readings, print, print_error};
 use crate::protocol::host_tag::{HostTag, append_field};
@@ -252,7 +252,7 @@ fn text(options: &ReportOptions, reports: &[HostReport<'_>], unreached: &[Text])
     if options.ascii { ascii(&text) } else { text }
 }
 
-/// Adds the user and the command to each GPU process, so that `jq` needs no join.
+/// Adds the user, the command and the origin to each GPU process, so that `jq` needs no join.
 fn with_names(mut snapshot: Snapshot) -> Snapshot {
     let mut gpus = std::mem::take(&mut snapshot.gpus);
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
@@ -261,6 +261,7 @@ fn with_names(mut snapshot: Snapshot) -> Snapshot {
             Box::new(ProcessNames {
                 user,
                 command: command(process).into(),
+                origin: process.facts.origin.clone().ok(),
             })
         });
     }

@@ -251,7 +251,7 @@ impl AnswerLoop<'_> {
         if is_first {
             self.print_problems(snapshot, &gpus);
         }
-        let text = answer(snapshot, &gpus, options, &self.fields, is_first);
+        let text = answer((model, snapshot), &gpus, options, &self.fields, is_first);
         (self.skipped_passes, self.answered_at) = (0, Some(snapshot.at));
         self.count += 1;
         match self.output.put(&text) {
@@ -408,7 +408,7 @@ fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
 }
 
 fn answer(
-    snapshot: &Snapshot,
+    (model, snapshot): (&HostModel, &Snapshot),
     gpus: &[&Gpu],
     options: &QueryOptions,
     fields: &[QueryField],
@@ -424,6 +424,7 @@ fn answer(
             Some(Query::Usage) => usage::text(snapshot),
             Some(Query::Csv) => csv::table(snapshot, gpus, is_first),
             Some(Query::ProcessCsv) => csv::processes(
+                model,
                 snapshot,
                 snapshot.gpus.iter().filter(|gpu| is_of_one(gpu, gpus)),
                 is_first,

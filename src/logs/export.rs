@@ -4,7 +4,7 @@
 mod parquet;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::flags::values;
 use crate::logs::recorded_run::read_lines;
+use crate::model::{Fleet, HostLabel};
 use crate::output::{self, Exit, without_formula};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::Snapshot;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
@@ -124,37 +124,44 @@ fn write(args: &ExportArgs, out: Box<dyn Write>, name: &Text) -> anyhow::Result<
         }
     }
     .with_context(|| format!("cannot write {name}"))?;
-    let mut hosts: BTreeMap<HostKey, (Snapshot, Text)> = BTreeMap::new();
+    // A checkpoint has the history before the recording. Later ones repeat what the lines said.
+    let mut begun: BTreeSet<HostKey> = BTreeSet::new();
+    let mut fleet = Fleet::default();
     let problems = read_lines(&args.recording, |recorded| {
-        let snapshot = match recorded.line {
-            Line::Full(snapshot) => {
-                let mut snapshot = *snapshot;
-                // Lookups search a sorted list.
-                snapshot.processes.sort_by_key(|process| process.id);
-                let host = recorded
-                    .host_name
-                    .unwrap_or_else(|| snapshot.host.facts.name.clone());
-                hosts.insert(recorded.host, (snapshot, host));
-                hosts.get(&recorded.host)
+        let host = recorded.host;
+        let has_snapshot = match &recorded.line {
+            Line::Full(_) => true,
+            Line::Tick(_) => {
+                begun.insert(host);
+                true
             }
-            Line::Tick(change) => {
-                // A tick that does not follow the line before is left out: the next full line has
-                // everything.
-                let Some((snapshot, _)) = hosts.get_mut(&recorded.host) else {
-                    return Ok(());
-                };
-                if snapshot.apply(*change).is_err() {
-                    return Ok(());
-                }
-                hosts.get(&recorded.host)
-            }
-            Line::Reply(_) | Line::Checkpoint(_) => None,
+            Line::Checkpoint(_) if begun.contains(&host) => return Ok(()),
+            Line::Reply(_) | Line::Checkpoint(_) => false,
         };
-        let Some((snapshot, host)) = snapshot else {
+        if let Some(name) = recorded.host_name {
+            let source = Text::default();
+            fleet.set_label(
+                host,
+                HostLabel {
+                    name: Some(name),
+                    source,
+                },
+            );
+        }
+        // A tick that does not follow the line before is left out: the next full line has
+        // everything.
+        if fleet.apply(host, recorded.line).is_err() || !has_snapshot {
+            return Ok(());
+        }
+        let Some((model, snapshot)) = fleet
+            .host(host)
+            .and_then(|model| Some((model, model.latest()?)))
+        else {
             return Ok(());
         };
+        let host = Text::new(fleet.name(host));
         args.subject()
-            .rows(snapshot, host, |row| {
+            .rows(model, &host, |row| {
                 writer.row(row, snapshot.host.facts.utc_offset.unwrap_or(0))
             })
             .with_context(|| format!("cannot write {name}"))
@@ -170,12 +177,12 @@ fn write(args: &ExportArgs, out: Box<dyn Write>, name: &Text) -> anyhow::Result<
 
 /// Writes the rows in one of the formats.
 enum TableWriter {
-    Csv(Box<csv::Writer<Box<dyn Write>>>, &'static [ExportColumn]),
+    Csv(Box<csv::Writer<Box<dyn Write>>>, Vec<ExportColumn>),
     Parquet(ParquetWriter<BufWriter<Box<dyn Write>>>),
 }
 
 impl TableWriter {
-    fn csv(out: Box<dyn Write>, columns: &'static [ExportColumn]) -> io::Result<Self> {
+    fn csv(out: Box<dyn Write>, columns: Vec<ExportColumn>) -> io::Result<Self> {
         let mut writer = csv::Writer::from_writer(out);
         writer.write_record(columns.iter().map(|column| column.name))?;
         Ok(Self::Csv(Box::new(writer), columns))
@@ -188,7 +195,7 @@ impl TableWriter {
             Self::Csv(writer, columns) => {
                 let cells =
                     row.into_iter()
-                        .zip(*columns)
+                        .zip(columns)
                         .map(|(cell, column)| match (cell, column.kind) {
                             (ExportCell::Empty, _) => String::new(),
                             (ExportCell::Integer(ms), ColumnKind::Time) => {
@@ -219,7 +226,8 @@ mod tests {
     fn a_text_in_csv_is_no_formula_and_a_number_stays_a_number() {
         let columns = ExportSubject::Processes.columns();
         let path = tempfile::NamedTempFile::new().unwrap();
-        let mut writer = TableWriter::csv(Box::new(path.reopen().unwrap()), columns).unwrap();
+        let mut writer =
+            TableWriter::csv(Box::new(path.reopen().unwrap()), columns.clone()).unwrap();
         for text in ["=1+1", "+1", "-m train", "@sum", "\tx", "\rx", "python =1"] {
             let cells = columns.iter().map(|column| match column.name {
                 "command" => ExportCell::Text(text.to_owned()),

@@ -1,15 +1,78 @@
-//! Verdicts and growth for `--json`: the line of the agent has readings alone.
+//! Verdicts and growth for `--json` and tables: the lines of an agent have readings alone.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::model::{GpuOrProcess, HostModel, LeakVerdict, Verdict, part_name};
-use crate::protocol::snapshot::Snapshot;
+use crate::protocol::judged::{
+    GrowthFigures, Judged, JudgedGpu, JudgedGrowth, JudgedJob, JudgedProcess, MissingGrowth,
+};
+use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
+
+/// A column of a table with what is judged: its name, the values, and where they are in JSON.
+#[derive(Debug)]
+pub(crate) struct JudgedColumn {
+    pub(crate) name: &'static str,
+    pub(crate) kind: JudgedKind,
+    pointer: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JudgedKind {
+    Text,
+    Integer,
+}
+
+const fn text(name: &'static str, pointer: &'static str) -> JudgedColumn {
+    JudgedColumn {
+        name,
+        kind: JudgedKind::Text,
+        pointer,
+    }
+}
+
+const fn integer(name: &'static str, pointer: &'static str) -> JudgedColumn {
+    JudgedColumn {
+        name,
+        kind: JudgedKind::Integer,
+        pointer,
+    }
+}
+
+/// The columns of a process, such as `orphan`, `"its parent exited"`, `train.py`, `slurm 4711`.
+pub(crate) const PROCESS_COLUMNS: [JudgedColumn; 4] = [
+    text("verdict", "/verdict"),
+    text("verdict_reason", "/sentence"),
+    text("job", "/job/name"),
+    text("job_origin", "/job/origin"),
+];
+
+/// The columns of growth, of a GPU and of a process, such as `leak`, 1048576, 524288000, 600, 540,
+/// 700.
+pub(crate) const GROWTH_COLUMNS: [JudgedColumn; 6] = [
+    text("growth", "/growth/verdict"),
+    integer("growth_bytes_per_s", "/growth/rate_bytes_per_s"),
+    integer("growth_bytes", "/growth/gained_bytes"),
+    integer("oom_in_s", "/growth/oom_in_s"),
+    integer("oom_low_s", "/growth/oom_low_s"),
+    integer("oom_high_s", "/growth/oom_high_s"),
+];
+
+/// Returns the values of these columns. `Value::Null` is not known.
+pub(crate) fn cells(
+    judged: &Value,
+    columns: &'static [JudgedColumn],
+) -> impl Iterator<Item = Value> {
+    let cell = |column: &JudgedColumn| judged.pointer(column.pointer).cloned();
+    columns
+        .iter()
+        .map(move |column| cell(column).unwrap_or(Value::Null))
+}
 
 /// Returns the verdicts on the processes of these GPUs and on what else is left behind, and the
 /// growth of each GPU.
-pub(super) fn judged(model: &HostModel, shown: &Snapshot) -> Value {
+pub(crate) fn judged(model: &HostModel, shown: &Snapshot) -> Judged {
     let is_shown = |verdict: &&Verdict| {
         let is_on_gpu = shown.gpus.iter().any(|gpu| {
             gpu.process(verdict.process).is_some()
@@ -20,57 +83,73 @@ pub(super) fn judged(model: &HostModel, shown: &Snapshot) -> Value {
         is_chosen && (is_on_gpu || verdict.is_leftover())
     };
     let processes = model.verdicts().iter().filter(is_shown);
-    let gpus = shown.gpus.iter().map(|gpu| {
-        let mut value = growth(model, &GpuOrProcess::Gpu(gpu.uuid.clone()));
-        value["uuid"] = json!(gpu.uuid);
-        value
+    Judged {
+        processes: processes.map(|verdict| process(model, verdict)).collect(),
+        gpus: shown.gpus.iter().map(|shown| gpu(model, shown)).collect(),
+    }
+}
+
+/// Returns the growth of a GPU.
+pub(crate) fn gpu(model: &HostModel, gpu: &Gpu) -> JudgedGpu {
+    JudgedGpu {
+        uuid: gpu.uuid.clone(),
+        growth: growth(model, &GpuOrProcess::Gpu(gpu.uuid.clone())),
+    }
+}
+
+/// Returns the verdict on a process, with its job and its growth.
+pub(crate) fn process(model: &HostModel, verdict: &Verdict) -> JudgedProcess {
+    let id = verdict.process;
+    let job = model.job(id).map(|job| JudgedJob {
+        name: job.name.clone(),
+        root: job.root,
+        origin: job.origin.clone().ok(),
     });
-    json!({
-        "processes": processes.map(|verdict| process(model, verdict)).collect::<Vec<_>>(),
-        "gpus": gpus.collect::<Vec<_>>(),
-    })
+    JudgedProcess {
+        pid: id.pid,
+        start_ticks: id.start_ticks,
+        verdict: verdict.name().to_owned(),
+        is_suspect: verdict.is_suspect(),
+        // Another look may show that the process has ended, is stuck, or is an orphan.
+        is_decided: verdict.undecided_for.is_none(),
+        sentence: verdict.sentence(),
+        job,
+        growth: growth(model, &GpuOrProcess::Process(id)),
+    }
 }
 
-fn process(model: &HostModel, verdict: &Verdict) -> Value {
-    let mut value = growth(model, &GpuOrProcess::Process(verdict.process));
-    let origin = model
-        .job(verdict.process)
-        .map(|job| job.origin.as_ref().ok());
-    value["pid"] = json!(verdict.process.pid);
-    value["start_ticks"] = json!(verdict.process.start_ticks);
-    value["verdict"] = json!(verdict.name());
-    value["is_suspect"] = json!(verdict.is_suspect());
-    // Another look may show that the process has ended, is stuck, or is an orphan.
-    value["is_decided"] = json!(verdict.undecided_for.is_none());
-    value["sentence"] = json!(verdict.sentence());
-    value["job"] = json!(model.job(verdict.process).map(|job| json!({
-        "name": job.name, "root": job.root, "origin": origin.flatten(),
-    })));
-    value
-}
-
-/// Returns the growth of the memory of a GPU or process under `growth`: `null` while it was not
-/// watched for long enough, with the reason under `missing`.
-fn growth(model: &HostModel, subject: &GpuOrProcess) -> Value {
+fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
     let Some(growth) = model
         .growth(subject)
         .filter(|growth| growth.verdict() != LeakVerdict::TooSoon)
     else {
-        return json!({ "growth": null, "missing": { "growth": "not_yet" } });
+        let missing = MissingGrowth {
+            growth: Missing::NotYet,
+        };
+        return JudgedGrowth {
+            growth: None,
+            missing: Some(missing),
+        };
     };
     let evidence = growth.detector.evidence();
     let forecast = evidence.and_then(|evidence| evidence.forecast);
-    let seconds = |span: Duration| span.as_secs_f64().round();
-    json!({ "growth": {
-        "verdict": growth.verdict().name(),
-        "sentence": growth.sentence(),
-        "part": growth.part.map(part_name),
-        "rate_bytes_per_s": evidence.map(|evidence| evidence.rate.0.round()),
-        "gained_bytes": evidence.map(|evidence| evidence.gained),
-        "oom_in_s": forecast.map(|forecast| seconds(forecast.likely)),
-        "oom_low_s": forecast.map(|forecast| seconds(forecast.low)),
-        "oom_high_s": forecast.map(|forecast| seconds(forecast.high)),
-    } })
+    let seconds = |span: Duration| (span + Duration::from_millis(500)).as_secs();
+    #[expect(clippy::cast_possible_truncation, reason = "whole bytes are exact")]
+    let rate = evidence.map(|evidence| evidence.rate.0.round() as i64);
+    let figures = GrowthFigures {
+        verdict: growth.verdict().name().to_owned(),
+        sentence: growth.sentence(),
+        part: growth.part.map(|part| part_name(part).to_owned()),
+        rate_bytes_per_s: rate,
+        gained_bytes: evidence.map(|evidence| evidence.gained),
+        oom_in_s: forecast.map(|forecast| seconds(forecast.likely)),
+        oom_low_s: forecast.map(|forecast| seconds(forecast.low)),
+        oom_high_s: forecast.map(|forecast| seconds(forecast.high)),
+    };
+    JudgedGrowth {
+        growth: Some(figures),
+        missing: None,
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +165,7 @@ mod tests {
         model.replace(snapshot.clone());
         let growth = |model: &HostModel, list: &str| {
             let judged = judged(model, model.latest().expect("a snapshot"));
+            let judged = serde_json::to_value(judged).expect("JSON");
             judged[list][0].clone()
         };
         for list in ["processes", "gpus"] {
@@ -111,6 +191,19 @@ mod tests {
                 .map(|name| growth[name].as_f64().expect("a time"));
             assert!(low < likely && likely < high, "{found}");
         }
+        let gpu = &model.latest().expect("a snapshot").gpus[0];
+        let cells: Vec<Value> = cells(
+            &serde_json::to_value(super::gpu(&model, gpu)).expect("JSON"),
+            &GROWTH_COLUMNS,
+        )
+        .collect();
+        for (cell, column) in cells.iter().zip(&GROWTH_COLUMNS) {
+            let is_right = match column.kind {
+                JudgedKind::Text => cell.is_string(),
+                JudgedKind::Integer => cell.is_i64(),
+            };
+            assert!(is_right, "{}: {cell}", column.name);
+        }
         assert_eq!(growth(&model, "processes")["pid"], 7);
         assert_eq!(growth(&model, "gpus")["uuid"], "GPU-0");
     }
@@ -122,13 +215,9 @@ mod tests {
             .with(8, "python theirs.py", 0, Bytes::from_gib(3));
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
-        let pids = |shown: &Snapshot| -> Vec<Value> {
+        let pids = |shown: &Snapshot| -> Vec<u32> {
             let judged = judged(&model, shown);
-            let processes = judged["processes"].as_array().expect("a list");
-            processes
-                .iter()
-                .map(|process| process["pid"].clone())
-                .collect()
+            judged.processes.iter().map(|process| process.pid).collect()
         };
         assert_eq!(pids(&snapshot), [7, 8]);
         // As the filter does, which leaves the holders of the device files.

@@ -14,6 +14,7 @@ use crate::protocol::change::Change;
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::command::Command;
 use crate::protocol::host_tag::HostTag;
+use crate::protocol::judged::Judged;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
@@ -25,7 +26,7 @@ use crate::protocol::snapshot::Snapshot;
 /// included; `unix_time_ms` counts them from 1970 (UTC). `interval_ms` is a duration.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-#[schemars(transform = add_host_tag)]
+#[schemars(transform = add_fields_of_outputs)]
 pub enum Line {
     /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
@@ -37,12 +38,19 @@ pub enum Line {
     Checkpoint(Box<Checkpoint>),
 }
 
-/// Adds the tag of the host to the schema of each kind of line.
-fn add_host_tag(schema: &mut Schema) {
-    let mut tag = schemars::schema_for!(HostTag);
+/// Adds the tag of the host to the schema of each kind of line, and what is judged to that of full
+/// lines.
+fn add_fields_of_outputs(schema: &mut Schema) {
+    let mut fields = [
+        schemars::schema_for!(HostTag),
+        schemars::schema_for!(Judged),
+    ];
     for name in ["$schema", "$defs", "title"] {
-        tag.remove(name);
+        for field in &mut fields {
+            field.remove(name);
+        }
     }
+    let [tag, judged] = fields;
     for kind in schema
         .get_mut("oneOf")
         .and_then(Value::as_array_mut)
@@ -50,6 +58,9 @@ fn add_host_tag(schema: &mut Schema) {
         .flatten()
     {
         kind["properties"]["source"] = tag.as_value().clone();
+        if kind["properties"]["kind"]["const"] == "full" {
+            kind["properties"]["judged"] = judged.as_value().clone();
+        }
     }
 }
 

@@ -39,6 +39,12 @@ fn each_sample_is_a_row_of_csv() {
         .display()
         .to_string();
     let text = gputop(&["export", &path, "--of", "processes"]).text();
+    // The verdict and the growth follow the readings.
+    let judged = columns(&text, &["verdict", "verdict_reason", "job", "growth"]);
+    assert_eq!(
+        judged[0],
+        ["active", "no problem found; holds 1.0 GiB", "sleep", ""]
+    );
     let names = ["pid", "command", "memory_used_bytes", "allocated_bytes"];
     let pid = recorder.pid.to_string();
     let amounts = [GIB, GIB + (200 << 20), GIB + (400 << 20)].map(|amount| amount.to_string());

@@ -182,7 +182,9 @@ fn a_loop_of_ten_milliseconds_is_kept() {
 #[test]
 fn csv_of_processes_has_a_row_for_each_process_on_each_gpu() {
     let mut host = Host::new(["H100", "H100"]);
-    let pid = host.start_sleep(1, 2 * GIB).to_string();
+    let mut sleep = Command::new("sleep");
+    sleep.arg("1000").env("SLURM_JOB_ID", "77");
+    let pid = host.start(1, 2 * GIB, &mut sleep).pid().to_string();
     let output = host.run(["--csv=processes"]);
     let text = output.text();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
@@ -212,4 +214,8 @@ fn csv_of_processes_has_a_row_for_each_process_on_each_gpu() {
         Value::from(cell("user")),
         line["gpus"][1]["processes"][0]["user"]
     );
+    // A process that has just begun may not be judged yet.
+    assert!(["active", "too_soon"].contains(&cell("verdict")), "{text}");
+    assert_eq!([cell("job"), cell("job_origin")], ["sleep", "slurm 77"]);
+    assert_eq!(line["gpus"][1]["processes"][0]["origin"], "slurm 77");
 }

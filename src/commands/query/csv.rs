@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use crate::base::time::local_time;
 use crate::base::units::Moment;
+use crate::model::HostModel;
+use crate::output::judged::{self, JudgedColumn};
 use crate::output::{self, table, without_formula};
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, ProcessLoad, Snapshot};
 
@@ -65,6 +67,7 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
 /// Returns one row for each process on these GPUs, below the header. A GPU whose processes are not
 /// known has a row without a process: its cells are empty, as those of all missing values.
 pub(super) fn processes<'a>(
+    model: &HostModel,
     snapshot: &Snapshot,
     gpus: impl Iterator<Item = &'a Gpu>,
     header: bool,
@@ -73,13 +76,16 @@ pub(super) fn processes<'a>(
     const IDENTITY: &str =
         "time,host,unix_time_ms,gpu_index,gpu_uuid,pid,start_ticks,user,command,type";
     const ON_GPU: [&str; 2] = ["memory_used_bytes", "sm_utilization_percent"];
+    /// The last columns: the verdict and the growth.
+    const JUDGED: [&[JudgedColumn]; 2] = [&judged::PROCESS_COLUMNS, &judged::GROWTH_COLUMNS];
     let names = names_of(serde_json::to_value(ProcessLoad::missing(
         Missing::Unsupported,
     )));
     let columns = IDENTITY
         .split(',')
         .chain(ON_GPU)
-        .chain(names.iter().map(String::as_str));
+        .chain(names.iter().map(String::as_str))
+        .chain(JUDGED.into_iter().flatten().map(|column| column.name));
     let columns: Vec<String> = columns.map(str::to_owned).collect();
     let (width, mut rows) = (columns.len(), Vec::new());
     if header {
@@ -113,6 +119,16 @@ pub(super) fn processes<'a>(
                     .map(|name| cell(&on_gpu[name])),
             );
             cells.extend(names.iter().map(|name| cell(&load[name.as_str()])));
+            let judged = model
+                .verdict(gpu_process.process)
+                .map(|verdict| judged::process(model, verdict));
+            let judged = serde_json::to_value(judged).unwrap_or(Value::Null);
+            cells.extend(
+                JUDGED
+                    .into_iter()
+                    .flat_map(|columns| judged::cells(&judged, columns))
+                    .map(|value| cell(&value)),
+            );
             rows.push(cells);
         }
     }

@@ -25,7 +25,7 @@ const OPTIONAL: u64 = 1;
 pub(super) struct ParquetWriter<W> {
     out: W,
     written: u64,
-    columns: &'static [ExportColumn],
+    columns: Vec<ExportColumn>,
     /// The cells of the rows that are not written yet, by column.
     cells: Vec<Vec<ExportCell>>,
     groups: Vec<RowGroup>,
@@ -44,7 +44,7 @@ struct ColumnChunk {
 }
 
 impl<W: Write> ParquetWriter<W> {
-    pub(super) fn new(mut out: W, columns: &'static [ExportColumn]) -> io::Result<Self> {
+    pub(super) fn new(mut out: W, columns: Vec<ExportColumn>) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         let cells = columns.iter().map(|_| Vec::new()).collect();
         Ok(Self {
@@ -101,7 +101,7 @@ impl<W: Write> ParquetWriter<W> {
     /// Writes the rest and the footer. Returns the writer below.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.write_group()?;
-        let footer = footer(self.columns, &self.groups);
+        let footer = footer(&self.columns, &self.groups);
         self.out.write_all(&footer)?;
         self.out.write_all(
             &u32::try_from(footer.len())

@@ -1,8 +1,12 @@
 //! The columns of an export, and the rows that a snapshot has. Names have their units, and never
 //! change.
 
+use serde_json::Value;
+
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent, Watts};
+use crate::model::HostModel;
+use crate::output::judged::{self, JudgedColumn, JudgedKind};
 use crate::output::table::command;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Snapshot};
 
@@ -96,26 +100,68 @@ const PROCESS_COLUMNS: [ExportColumn; 23] = [
 ];
 
 impl ExportSubject {
-    pub(super) fn columns(self) -> &'static [ExportColumn] {
-        match self {
-            Self::Gpus => &GPU_COLUMNS,
+    /// Returns the readings, and after them the verdict and the growth.
+    pub(super) fn columns(self) -> Vec<ExportColumn> {
+        let readings = match self {
+            Self::Gpus => &GPU_COLUMNS[..],
             Self::Processes => &PROCESS_COLUMNS,
+        };
+        let judged = self.judged().iter().copied().flatten();
+        let judged = judged.map(|judged| {
+            let kind = match judged.kind {
+                JudgedKind::Text => ColumnKind::Text,
+                JudgedKind::Integer => ColumnKind::Integer,
+            };
+            column(judged.name, kind)
+        });
+        readings.iter().copied().chain(judged).collect()
+    }
+
+    fn judged(self) -> &'static [&'static [JudgedColumn]] {
+        match self {
+            Self::Gpus => &[&judged::GROWTH_COLUMNS],
+            Self::Processes => &[&judged::PROCESS_COLUMNS, &judged::GROWTH_COLUMNS],
         }
     }
 
-    /// Calls `each` with every row of a snapshot, whose host has this name.
+    /// Calls `each` with every row of the latest snapshot of a model, whose host has this name.
     pub(super) fn rows<E>(
         self,
-        snapshot: &Snapshot,
+        model: &HostModel,
         host: &Text,
         mut each: impl FnMut(Vec<ExportCell>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let Some(snapshot) = model.latest() else {
+            return Ok(());
+        };
+        let with_judged = |mut row: Vec<ExportCell>, judged: serde_json::Result<Value>| {
+            let judged = judged.unwrap_or(Value::Null);
+            let judged = self
+                .judged()
+                .iter()
+                .flat_map(|columns| judged::cells(&judged, columns));
+            row.extend(judged.map(|value| match value {
+                Value::String(words) => text(Some(words)),
+                number => integer(number.as_i64()),
+            }));
+            row
+        };
         for gpu in &snapshot.gpus {
             match self {
-                Self::Gpus => each(gpu_row(snapshot, host, gpu))?,
+                Self::Gpus => {
+                    each(with_judged(
+                        gpu_row(snapshot, host, gpu),
+                        serde_json::to_value(judged::gpu(model, gpu)),
+                    ))?;
+                }
                 Self::Processes => {
                     for gpu_process in &gpu.processes {
-                        each(process_row(snapshot, host, gpu, gpu_process))?;
+                        let verdict = model.verdict(gpu_process.process);
+                        let judged = verdict.map(|verdict| judged::process(model, verdict));
+                        each(with_judged(
+                            process_row(snapshot, host, gpu, gpu_process),
+                            serde_json::to_value(judged),
+                        ))?;
                     }
                 }
             }
@@ -250,10 +296,11 @@ mod tests {
 
     #[test]
     fn each_row_has_a_cell_of_the_right_kind_for_each_column() {
-        let snapshot = example::host(2).with(100, "python train.py", 1, Bytes::from_gib(1));
+        let mut model = HostModel::default();
+        model.replace(example::host(2).with(100, "python train.py", 1, Bytes::from_gib(1)));
         for (subject, count) in [(ExportSubject::Gpus, 2), (ExportSubject::Processes, 1)] {
             let mut rows = 0;
-            let checked: Result<(), String> = subject.rows(&snapshot, &"box".into(), |row| {
+            let checked: Result<(), String> = subject.rows(&model, &"box".into(), |row| {
                 rows += 1;
                 assert_eq!(row.len(), subject.columns().len());
                 for (cell, column) in row.iter().zip(subject.columns()) {

@@ -133,7 +133,7 @@ arbitrary_structs! {
     MissingLists { processes, processes_not_asked }
     GpuProcess { process, usage, memory, sm, engines, names }
     EngineShares { memory_percent, encoder_percent, decoder_percent }
-    ProcessNames { user, command }
+    ProcessNames { user, command, origin }
     Process { id, facts, load, allocator, probe, bytes_read }
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }

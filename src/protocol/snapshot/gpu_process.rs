@@ -49,6 +49,9 @@ pub struct ProcessNames {
     /// The command line, or the kernel's name of the process where the command line could not be
     /// read.
     pub command: Text,
+    /// The program, scheduler or container that started the process, as in `slurm 4711`; `None`
+    /// when it is not known.
+    pub origin: Option<Text>,
 }
 
 /// A [`GpuProcess`] in JSON.
@@ -79,6 +82,10 @@ struct GpuProcessJson {
     /// read. Only in the output of `--json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<Text>,
+    /// The program, scheduler or container that started the process, as in `slurm 4711`. Only in
+    /// the output of `--json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<Text>,
 }
 
 const MEMORY_KEY: &str = "memory_used_bytes";
@@ -98,7 +105,9 @@ impl From<GpuProcess> for GpuProcessJson {
         let missing = missing
             .into_iter()
             .filter_map(|(name, why)| Some((name.into(), why?)));
-        let (user, command) = names.map_or((None, None), |names| (names.user, Some(names.command)));
+        let (user, command, origin) = names.map_or((None, None, None), |names| {
+            (names.user, Some(names.command), names.origin)
+        });
         Self {
             pid,
             start_ticks,
@@ -109,6 +118,7 @@ impl From<GpuProcess> for GpuProcessJson {
             missing: missing.collect(),
             user,
             command,
+            origin,
         }
     }
 }
@@ -134,6 +144,7 @@ impl From<GpuProcessJson> for GpuProcess {
                 Box::new(ProcessNames {
                     user: json.user,
                     command,
+                    origin: json.origin,
                 })
             }),
         }
