@@ -7,6 +7,7 @@ pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod free;
 pub(crate) mod live;
+pub(crate) mod notify;
 pub mod once;
 pub(crate) mod orphans;
 pub mod query;

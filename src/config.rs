@@ -7,6 +7,7 @@
 
 mod colours;
 pub(crate) mod launcher_lines;
+pub(crate) mod notify_tables;
 
 use std::io;
 use std::ops::Range;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::app::AppOptions;
@@ -274,24 +276,30 @@ impl Config {
     }
 }
 
+/// Returns the number of the line with this byte.
+fn line(text: &str, offset: usize) -> usize {
+    let breaks = text.bytes().take(offset).filter(|byte| *byte == b'\n');
+    1 + breaks.count()
+}
+
+/// Returns the place of a span for a sentence: the file and the line.
+fn place(text: &str, path: &Path, span: Range<usize>) -> String {
+    format!("{}:{}", path.display(), line(text, span.start))
+}
+
+/// Parses a settings file as TOML.
+fn table<'a>(text: &'a str, path: &Path) -> Result<Spanned<DeTable<'a>>, String> {
+    DeTable::parse(text).map_err(|error| {
+        let place = place(text, path, error.span().unwrap_or_default());
+        format!("{place}: {}", error.message())
+    })
+}
+
 /// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that
 /// name the line.
 fn parse(text: &str, path: &Path) -> Result<Config, String> {
-    let line = |offset: usize| {
-        1 + text
-            .bytes()
-            .take(offset)
-            .filter(|byte| *byte == b'\n')
-            .count()
-    };
-    let place = |span: Range<usize>| format!("{}:{}", path.display(), line(span.start));
-    let table = DeTable::parse(text).map_err(|error| {
-        format!(
-            "{}: {}",
-            place(error.span().unwrap_or_default()),
-            error.message()
-        )
-    })?;
+    let place = |span: Range<usize>| place(text, path, span);
+    let table = table(text, path)?;
     let (mut config, mut unknown) = (Config::default(), Vec::new());
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
@@ -303,7 +311,9 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
         }
         match set(&mut config, name, value.get_ref()) {
             Ok(true) => {}
-            Ok(false) => unknown.push(format!("`{name}` (line {})", line(key.span().start))),
+            Ok(false) => {
+                unknown.push(format!("`{name}` (line {})", line(text, key.span().start)));
+            }
             Err(why) => return Err(format!("{}: {name}: {why}", place(value.span()))),
         }
     }
@@ -324,6 +334,9 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
         "ascii" => config.ascii = Some(flag(value)?),
         "history" => config.history = Some(flag(value)?),
         "launchers" => config.launchers = launcher_lines::lines(value)?,
+        // A command that uses notifications reads their tables itself, and goes on without those
+        // that are wrong.
+        "notify" => {}
         key => match Settings::form(key) {
             Some(SettingForm::Flag) => config.settings.set(key, &flag(value)?.to_string())?,
             Some(SettingForm::Text | SettingForm::List) => {

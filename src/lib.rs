@@ -6,6 +6,7 @@
 //! the view draws.
 
 use std::process::ExitCode;
+use std::slice;
 use std::time::Duration;
 
 pub mod base;
@@ -24,6 +25,8 @@ pub mod output;
 pub mod app;
 
 pub mod view;
+
+mod notify;
 
 pub mod tui;
 
@@ -75,6 +78,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Subcommand::Export(args)) => logs::export::run(args),
         Some(Subcommand::Free(args)) => commands::free::run(args),
+        Some(Subcommand::Notify(args)) => {
+            let chosen = config::notify_tables::load(cli, slice::from_ref(&args.name));
+            commands::notify::run(args, chosen.destinations.first(), &chosen.refusals)
+        }
         Some(Subcommand::NvidiaSmi(Ok(arguments))) => commands::query::run(&arguments.options(cli)),
         Some(Subcommand::NvidiaSmi(Err(RefusedArguments::Invalid(sentence)))) => {
             commands::query::refuse_as_nvidia_smi(sentence)
@@ -86,7 +93,12 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),
         Some(Subcommand::Record(args)) => {
             doubt(args.interval());
-            with_launchers(|| commands::record::run(args))
+            // First of all: no other process may get the variables with secrets.
+            let chosen = config::notify_tables::load(cli, &args.notify);
+            for refusal in &chosen.refusals {
+                output::print_error(refusal);
+            }
+            with_launchers(|| commands::record::run(args, chosen.destinations))
         }
         Some(Subcommand::Report(args)) => with_launchers(|| commands::report::run(args)),
         Some(Subcommand::Run(args)) => Ok(commands::run::run(args)),

@@ -71,6 +71,14 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER",
         "`gputop free` takes only GPUs that these show to CUDA, and sets them for its command.",
     ),
+    (
+        "HTTPS_PROXY, https_proxy, ALL_PROXY, all_proxy, NO_PROXY, no_proxy",
+        "The HTTP proxy of notifications, and the hosts that are reached without it.",
+    ),
+    (
+        "SSL_CERT_FILE, SSL_CERT_DIR",
+        "Certificates that notifications trust instead of those of the system.",
+    ),
     ("NO_COLOR", "Disables colours if set and not empty."),
     (
         "TERM, COLORTERM, LC_ALL, LC_CTYPE, LANG",
@@ -109,6 +117,13 @@ pub const SETTINGS: &[(&str, &str)] = &[
         "[[launchers]]",
         "A table for each launcher that gputop does not know: `name`, `programs`, `children`, `variables` and `place`, so that its \
          children are recognised when it is gone. README.md has an example.",
+    ),
+    (
+        "[notify.NAME]",
+        "A table for each notification of `gputop record --notify NAME`: `kind` (ntfy, slack, discord, mattermost, teams or webhook); \
+         `url_file`, a file that only you can read, or `url_env`, a variable, or `url` for a URL of this computer; `token_file` or \
+         `token_env` for ntfy and webhook; `command` (true: command lines are sent, too); `kinds`, `users`, `gpus` and `jobs`, lists \
+         of which a message must name one; `priority` and `tags` for ntfy. README.md has an example.",
     ),
 ];
 
@@ -161,7 +176,15 @@ mod tests {
         let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
         let known: Vec<&str> = known
             .filter(|name| {
-                !["mouse", "ascii", "history", "[colors]", "[[launchers]]"].contains(name)
+                ![
+                    "mouse",
+                    "ascii",
+                    "history",
+                    "[colors]",
+                    "[[launchers]]",
+                    "[notify.NAME]",
+                ]
+                .contains(name)
             })
             .collect();
         assert!(
@@ -172,5 +195,6 @@ mod tests {
         // The help and the manual page are made of these rows.
         assert!(after_help().contains("[colors]"));
         assert!(after_help().contains("[[launchers]]"));
+        assert!(after_help().contains("[notify.NAME]"));
     }
 }

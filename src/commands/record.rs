@@ -5,7 +5,7 @@
 
 mod viewer_lines;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ use crate::files::recorder_note::OwnNote;
 use crate::flags::{AgentArgs, HostArgs, values};
 use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel};
+use crate::notify::{AlertProgram, Destination, Message, Notifications, Phase};
 use crate::output::{Exit, print_error};
 use crate::protocol::agent_options::DEFAULT_INTERVAL;
 use crate::protocol::command::Command;
@@ -35,6 +36,9 @@ use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, SourceEve
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
+
+/// How long the end of a recorder waits for messages that are on their way.
+const LAST_MESSAGES: Duration = Duration::from_secs(3);
 
 /// The options of `gputop record`.
 #[derive(Debug, Clone, Args)]
@@ -62,6 +66,11 @@ pub(crate) struct RecordArgs {
     /// Delete lines of this age, such as `12h` or `30d`
     #[arg(long, value_name = "TIME", default_value = "14d", value_parser = values::positive_span)]
     max_age: Duration,
+
+    /// Tell this notification what happens: the NAME of a `[notify.NAME]` table in config.toml;
+    /// repeat it for more. `gputop notify NAME` tries it
+    #[arg(long, value_name = "NAME", conflicts_with = "from_viewer")]
+    pub(crate) notify: Vec<String>,
 }
 
 impl RecordArgs {
@@ -95,7 +104,7 @@ impl RecordArgs {
 /// # Errors
 ///
 /// When the file cannot be written safely, or no source can be started.
-pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &RecordArgs, destinations: Vec<Destination>) -> anyhow::Result<ExitCode> {
     let path = args
         .file()
         .ok_or_else(|| anyhow!("HOME is not set: name a file with -o"))?;
@@ -111,7 +120,8 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             viewer_lines::record(&path, writer, ends).await?;
             return Ok(Exit::Success.into());
         }
-        let mut recorder = Recorder::start(args, writer)?;
+        let notifications = Notifications::new(destinations, AlertProgram::new(Vec::new()));
+        let mut recorder = Recorder::start(args, writer, notifications)?;
         recorder.read_past(&path);
         print_error(&Text::new(format!(
             "recording to {}; Ctrl-C ends it",
@@ -138,6 +148,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         recorder.sources.close().await;
         for note in recorder.output.writer.close(Instant::now()) {
             print_error(&note.into());
+        }
+        for note in recorder.notifications.close(LAST_MESSAGES) {
+            print_error(&note);
         }
         if let Ok(sentence) = summary(&path) {
             print_error(&Text::new(sentence));
@@ -233,10 +246,17 @@ struct Recorder {
     interval: Duration,
     /// When sources that have ended are started again.
     restarts: BTreeMap<HostKey, Instant>,
+    notifications: Notifications,
+    /// The hosts that ended and sent no line since.
+    lost: BTreeSet<HostKey>,
 }
 
 impl Recorder {
-    fn start(args: &RecordArgs, writer: RecordingWriter) -> anyhow::Result<Self> {
+    fn start(
+        args: &RecordArgs,
+        writer: RecordingWriter,
+        notifications: Notifications,
+    ) -> anyhow::Result<Self> {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
         let tap = Tap::new(move |host, _, raw| {
@@ -270,6 +290,8 @@ impl Recorder {
             waiting,
             interval: args.interval(),
             restarts: BTreeMap::new(),
+            notifications,
+            lost: BTreeSet::new(),
         })
     }
 
@@ -299,6 +321,10 @@ impl Recorder {
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => {
+                if self.lost.remove(&host) {
+                    let sentence = format!("{} answers again", self.output.fleet.name(host));
+                    self.tell(host, "host_answers", Phase::Ends, sentence);
+                }
                 let raw = self
                     .raw
                     .lock()
@@ -321,6 +347,10 @@ impl Recorder {
                 print_error(&Text::new(format!(
                     "{name}: {reason}; trying again every {seconds} s"
                 )));
+                if self.lost.insert(host) {
+                    let sentence = format!("{name}: {reason}");
+                    self.tell(host, "host_lost", Phase::Begins, sentence);
+                }
                 self.raw
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -335,6 +365,13 @@ impl Recorder {
             }
             SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
         }
+    }
+
+    /// Sends a message about a host.
+    fn tell(&mut self, host: HostKey, kind: &'static str, phase: Phase, sentence: String) {
+        let name = self.output.fleet.name(host).to_string();
+        self.notifications
+            .send(&Message::of_host(kind, phase, name, sentence));
     }
 
     fn record_waiting(&mut self) {
@@ -381,6 +418,9 @@ impl Recorder {
     fn print_notes(&mut self) {
         for note in self.output.writer.take_notes() {
             print_error(&note.into());
+        }
+        for note in self.notifications.take_notes() {
+            print_error(&note);
         }
     }
 }

@@ -147,8 +147,8 @@ enum SessionInput {
     /// The terminal has answered a question.
     Reply(TerminalReply),
     Signal(Signal),
-    /// The program of an alert ended. Holds a sentence on what went wrong, if anything did.
-    AlertProgramEnded(Option<Text>),
+    /// The program of an alert could not be run, or failed.
+    AlertProgramFailed(Text),
     /// A part of the outline of the recording.
     Outline(OutlinePart),
     /// A sentence on whether settings were written.
@@ -304,7 +304,7 @@ struct Session<'a> {
     is_blank: bool,
     /// Whether the SIGCONT after gputop stopped itself is still to come.
     expects_continue: bool,
-    notifier: Notifier<'a>,
+    notifier: Notifier,
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
     recorder: SessionRecorder,
@@ -365,10 +365,7 @@ impl<'a> Session<'a> {
                     SessionInput::Terminal(event) => self.terminal(&event),
                     SessionInput::Reply(reply) => self.take_reply(reply),
                     SessionInput::Signal(signal) => self.signal(signal)?,
-                    SessionInput::AlertProgramEnded(problem) => {
-                        self.notifier.program_ended();
-                        problem.and_then(|problem| self.update(Event::Done(problem)))
-                    }
+                    SessionInput::AlertProgramFailed(problem) => self.update(Event::Done(problem)),
                     SessionInput::Outline(part) => self.update(Event::Outline(part)),
                     SessionInput::SettingsWritten(sentence) => self.update(Event::Done(sentence)),
                     SessionInput::Recorder(report) => {

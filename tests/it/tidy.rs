@@ -142,6 +142,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "the start of a process, which waits for nothing",
     ),
     (
+        "src/notify/secret.rs",
+        "unsafe",
+        "the removal of a variable from the environment, before other threads run",
+    ),
+    (
         "src/agent/demo/processes.rs",
         "tokio",
         "a process of the simulated machine is not part of the agent",

@@ -16,10 +16,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("output", &["base", "model", "protocol"]),
     ("app", &["base", "model", "output", "protocol"]),
     ("view", &["app", "base", "model", "output", "protocol"]),
+    ("notify", &["base"]),
     (
         "tui",
         &[
-            "app", "base", "files", "model", "output", "protocol", "source", "view",
+            "app", "base", "files", "model", "notify", "output", "protocol", "source", "view",
         ],
     ),
     ("flags", &["base", "protocol", "source"]),
@@ -36,8 +37,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "commands",
         &[
-            "agent", "app", "base", "files", "flags", "logs", "model", "output", "protocol",
-            "source", "view",
+            "agent", "app", "base", "files", "flags", "logs", "model", "notify", "output",
+            "protocol", "source", "view",
         ],
     ),
     (
@@ -50,8 +51,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "app", "base", "cli", "commands", "files", "output", "protocol", "source", "tui",
-            "view",
+            "app", "base", "cli", "commands", "files", "notify", "output", "protocol", "source",
+            "tui", "view",
         ],
     ),
     (
