@@ -77,6 +77,7 @@ type NamedTable = (String, Result<NotifyTable, String>);
 pub(crate) fn load(cli: &Cli, names: &[String]) -> ChosenNotifications {
     let mut chosen = ChosenNotifications::default();
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    // Named twice is named once.
     names.sort_unstable();
     names.dedup();
     names.retain(|name| {

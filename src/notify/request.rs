@@ -227,10 +227,9 @@ fn failure_of(error: &Error, is_plain: bool) -> SendFailure {
         Error::RequireHttpsOnly(_) if is_plain => SendFailure::final_one(
             "its URL begins with http:, and the name of its host leads to another computer: use https",
         ),
-        Error::LargeResponseHeader(..) => {
-            SendFailure::final_one("the headers of the answer are too long")
+        Error::LargeResponseHeader(..) | Error::Protocol(_) | Error::Http(_) => {
+            SendFailure::final_one("the answer is not HTTP, or has too many headers")
         }
-        Error::Protocol(_) | Error::Http(_) => SendFailure::final_one("the answer is not HTTP"),
         Error::ConnectProxyFailed(_) => {
             SendFailure::for_now("the proxy does not connect to the server")
         }

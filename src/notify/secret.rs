@@ -105,7 +105,7 @@ fn check_access(owner: u32, mode: u32, user: u32) -> Result<(), String> {
     if mode & forbidden == 0 {
         return Ok(());
     }
-    Err("can be read by other users: run `chmod 600` on it".to_owned())
+    Err("can be read by other users: make it yours alone with `chmod 600`".to_owned())
 }
 
 /// Removes a variable from the environment of this process, and so of every process that it starts.
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_file_of_a_secret_is_readable_by_its_owner_alone() {
         const ME: u32 = 1000;
-        let read_by_others = "can be read by other users: run `chmod 600` on it";
+        let read_by_others = "can be read by other users: make it yours alone with `chmod 600`";
         let of_another =
             "belongs to another user: the secret must be in a file of yours, or of root";
         for (owner, mode, user, expected) in [

@@ -7,6 +7,7 @@
 mod agent;
 mod file_systems;
 mod host;
+mod http_server;
 mod process;
 mod process_tree;
 mod ready_pipe;
@@ -48,6 +49,7 @@ mod live_and_replay;
 mod many;
 mod matrix;
 mod news;
+mod notify;
 mod nvidia_smi_calls;
 mod nvidia_smi_scripts;
 mod only;

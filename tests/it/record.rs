@@ -23,11 +23,22 @@ pub(crate) struct RunningRecorder {
 impl RunningRecorder {
     /// Starts a recorder on a host, and waits until the recording has lines.
     pub(crate) fn start(host: &Host, file: &Path, args: &[&str]) -> Self {
+        Self::start_with(host, file, args, &[])
+    }
+
+    /// Starts a recorder with more variables in its environment.
+    pub(crate) fn start_with(
+        host: &Host,
+        file: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let messages = host.path("messages");
         let mut command = host.gputop(["record", "--interval", "100ms"]);
         command
             .args(args)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(File::create(&messages).expect("/tmp has room"));
         let recorder = Self {
@@ -53,7 +64,11 @@ impl RunningRecorder {
         )
     }
 
-    fn messages(&self) -> String {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(crate) fn messages(&self) -> String {
         fs::read_to_string(&self.messages).expect("the file exists")
     }
 }
