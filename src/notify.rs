@@ -74,8 +74,8 @@ impl Notifications {
             .collect()
     }
 
-    /// Waits until each waiting message was tried once more, for this time at most. Returns the last
-    /// sentences for the user, with the number of lost messages.
+    /// Waits until each message that waits in a queue was tried once, for this time at most. Returns
+    /// the last sentences for the user, with the numbers of lost messages.
     pub(crate) fn close(mut self, patience: Duration) -> Vec<Text> {
         for channel in &mut self.channels {
             channel.close();
@@ -109,4 +109,41 @@ pub(crate) fn try_once(message: &Message, to: &Destination) -> Result<(), Text> 
 )]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_server_costs_its_messages_and_no_time() {
+        /// More than a queue takes.
+        const MESSAGES: usize = 80;
+        let url = Secret::new("http://127.0.0.1:1/hunter2").unwrap();
+        let dead = Destination {
+            name: "dead".into(),
+            service: Service::Webhook,
+            endpoint: Endpoint::new(url).unwrap(),
+            token: None,
+            sends_command: false,
+            filter: MessageFilter::default(),
+            priority: None,
+            tags: Vec::new(),
+        };
+        let program = AlertProgram::new(Vec::new());
+        let mut notifications = Notifications::new(vec![dead], program);
+        let message = Message::test("node1".to_owned(), "a sentence".to_owned());
+        let started = now();
+        for _ in 0..MESSAGES {
+            notifications.send(&message);
+        }
+        assert!(started.elapsed() < Duration::from_secs(2));
+        let notes = notifications.close(Duration::from_mins(1));
+        assert!(started.elapsed() < Duration::from_mins(1));
+        let expected = [
+            "notification dead: messages do not arrive: the server refuses the connection; gputop tries again",
+            "notification dead: 80 messages were lost",
+        ];
+        assert_eq!(notes, expected.map(Text::from));
+    }
 }

@@ -104,7 +104,7 @@ impl Channel {
         })
     }
 
-    /// Lets the thread end when it has tried each message once more.
+    /// Lets the thread end when it has tried each message that waits.
     pub(super) fn close(&mut self) {
         self.thread = None;
     }

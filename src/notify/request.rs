@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustls::CertificateError;
 use rustls::crypto::ring;
 use ureq::config::Config;
@@ -251,6 +252,11 @@ fn failure_of_io(error: &io::Error) -> SendFailure {
         }
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
             SendFailure::for_now("the network of the server cannot be reached")
+        }
+        _ if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
+            SendFailure::final_one(
+                "this process may not use the network: does RestrictAddressFamilies of its systemd unit have AF_INET and AF_INET6?",
+            )
         }
         // The library of the system finds no address.
         _ if error.raw_os_error().is_none() && error.to_string().contains("lookup address") => {

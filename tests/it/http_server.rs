@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -101,8 +102,16 @@ pub(crate) struct HttpServer {
 
 impl HttpServer {
     pub(crate) fn start(answer: Answer) -> Self {
+        Self::start_with_answers([answer, answer])
+    }
+
+    /// Starts a server that answers the first request in one way, and all others in another.
+    pub(crate) fn start_with_answers([first, others]: [Answer; 2]) -> Self {
+        let is_first = Arc::new(AtomicBool::new(true));
         Self::serve(move |mut stream, requests| {
             if let Some(request) = Request::read(&mut stream) {
+                let is_first = is_first.swap(false, Ordering::Relaxed);
+                let answer = if is_first { first } else { others };
                 let _test_over = requests.send(request);
                 let _closed = answer.send(&mut stream);
             }

@@ -1,8 +1,8 @@
 //! Notifications: what reaches a server, what a bad server costs, and where a secret goes.
 
 use std::fmt::Write;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -400,6 +400,35 @@ fn bad_servers_delay_neither_the_recorder_nor_other_notifications() {
 }
 
 #[test]
+fn a_server_that_is_busy_gets_the_message_a_few_seconds_later() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let busy = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+    let server = HttpServer::start_with_answers([Answer::Text(busy), Answer::OK]);
+    add_notification(&host, "x", &server.url(SECRET), "kind = 'webhook'");
+    let file = host.path("recordings/night.jsonl.zst");
+    let path = file.display().to_string();
+    let recorder = RunningRecorder::start(&host, &file, &["-o", &path, "--notify", "x"]);
+    kill_agent(recorder.pid());
+    let [first, second] = [server.next(), server.next()];
+    assert_eq!(first.body, second.body);
+    let again = "gputop: notification x: messages arrive again; none was lost\n";
+    wait_until("messages arrive again", || {
+        recorder.messages().contains(again)
+    });
+    let (code, messages) = recorder.end(Signal::INT);
+    let failed = "gputop: notification x: messages do not arrive: the server failed (HTTP 503); gputop tries again\n";
+    assert!(
+        code == 0 && messages.matches(failed).count() == 1,
+        "{messages}"
+    );
+    assert!(
+        !messages.contains("lost\n") || messages.contains(again),
+        "{messages}"
+    );
+}
+
+#[test]
 fn the_variable_with_a_url_reaches_no_other_process() {
     const VARIABLE: &str = "TEAM_URL";
     let mut host = Host::new(["H100"]);
@@ -518,4 +547,63 @@ fn not_even_a_short_lived_process_gets_the_variable_with_a_url() {
             "{program}"
         );
     }
+}
+
+#[test]
+fn the_lines_of_the_readme_send_a_message() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let readme = readme.expect("the README exists");
+    let (_, section) = readme
+        .split_once("\n## Alerts away from the screen\n")
+        .expect("the README has the section");
+    let (_, block) = section
+        .split_once("```bash\n")
+        .expect("the section has commands");
+    let (block, _) = block.split_once("\n```").expect("the block ends");
+    let (try_it, record) = block.rsplit_once('\n').expect("the last line records");
+    assert_eq!(record, "gputop record --notify team");
+
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let server = HttpServer::start(Answer::OK);
+    let url = host.path("pasted");
+    fs::write(&url, format!("{}\n", server.url(SECRET))).expect("/tmp has room");
+    let folder = host.path("bin");
+    fs::create_dir(&folder).expect("/tmp has room");
+    symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop")).expect("/tmp has room");
+    let shell = |lines: &str| {
+        let mut shell = Command::new("sh");
+        host.set_environment(shell.args(["-ec", lines]))
+            .env_remove("XDG_CONFIG_HOME")
+            .env("HOME", host.path(""))
+            .env(
+                "PATH",
+                format!(
+                    "{}:{}",
+                    folder.display(),
+                    std::env::var("PATH").unwrap_or_default()
+                ),
+            );
+        shell
+    };
+    let tried = shell(try_it)
+        .stdin(File::open(&url).expect("the file exists"))
+        .output()
+        .expect("there is a shell");
+    assert!(tried.status.success(), "{tried:?}");
+    let text = |server: &HttpServer| {
+        let body: Value = serde_json::from_str(&server.next().body).expect("the body is JSON");
+        body["text"].as_str().expect("the text of Slack").to_owned()
+    };
+    assert!(text(&server).starts_with("gputop can reach you"));
+    let recorder = ChildProcess::spawn(
+        shell(&format!("exec {record}"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null()),
+    );
+    wait_until("the agent", || {
+        children_with_argument(recorder.pid(), "agent").len() == 1
+    });
+    kill_agent(recorder.pid());
+    assert!(text(&server).contains("the agent ended"));
 }
