@@ -42,6 +42,7 @@ use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::tensors::TensorsArgs;
+use crate::commands::wait::WaitArgs;
 use crate::files::action::FileAction;
 use crate::flags::{AgentArgs, HostArgs, OutputArgs, values};
 use crate::logs::analyze::AnalyzeArgs;
@@ -248,6 +249,9 @@ pub(crate) enum Subcommand {
     Snapshot(SnapshotArgs),
     /// List the tensors of a program of `gputop run` by category, shape and type
     Tensors(TensorsArgs),
+    /// Wait until a process or a job has ended, GPUs are free, or memory leaks, as in `gputop wait
+    /// 4711 --leak`; the exit code says which
+    Wait(WaitArgs),
     /// Run one process of the simulated machine
     #[command(hide = true)]
     DemoProcess {

@@ -17,3 +17,4 @@ pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod tensors;
+pub(crate) mod wait;

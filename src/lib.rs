@@ -105,6 +105,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::Schema) => commands::schema::run(),
         Some(Subcommand::Snapshot(args)) => commands::snapshot::run(args),
         Some(Subcommand::Tensors(args)) => commands::tensors::run(args),
+        Some(Subcommand::Wait(args)) => with_launchers(|| commands::wait::run(args)),
         Some(Subcommand::ContinueStopped) => {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ mod pid_reuse_tests;
 mod refusal;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -35,6 +36,7 @@ pub(super) use self::force::{continue_stopped, finish_forced_end};
 use self::held::HeldProcess;
 use self::inspect::Inspector;
 use self::refusal::Refusal;
+use self::watched::{WatchFailure, WatchedProcess};
 use super::procfs::stat;
 use super::{AgentEvent, CommandTargets, clock, leave, print_error, probe};
 use crate::base::text::Text;
@@ -85,6 +87,7 @@ struct CommandHandler {
     /// `None` when signals are not logged.
     audit: Option<Audit>,
     held: BTreeMap<ProcessId, HeldProcess>,
+    watched: Vec<WatchedProcess>,
     reported_ended: BTreeSet<ProcessId>,
     most_held: usize,
     longest_stop: Duration,
@@ -119,6 +122,7 @@ impl CommandHandler {
             replies,
             audit,
             held: BTreeMap::new(),
+            watched: Vec::new(),
             reported_ended: BTreeSet::new(),
             most_held: descriptors.map_or(Self::MOST_HELD, |limit| Self::MOST_HELD.min(limit / 2)),
             longest_stop: Self::LONGEST_STOP,
@@ -140,13 +144,16 @@ impl CommandHandler {
                 }
             }
             self.check_held(&ended);
+            self.check_watched();
         }
     }
 
-    /// Waits for input, for the end of a held process, or until one is due for a check. Returns
-    /// whether there is input, and the processes that ended.
+    /// Waits for input, for the end of a held or watched process, or until one is due for a check.
+    /// Returns whether there is input, and the held processes that ended.
     fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
-        let due = self.held.values().filter_map(|held| held.due).min();
+        let held = self.held.values().filter_map(|held| held.due);
+        let watched = self.watched.iter().filter_map(WatchedProcess::due);
+        let due = held.chain(watched).min();
         let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
         let running = || {
             self.held
@@ -154,7 +161,9 @@ impl CommandHandler {
                 .filter_map(|(process, held)| Some((process, held.running_pidfd()?)))
         };
         let mut fds = vec![PollFd::new(input, PollFlags::IN)];
-        fds.extend(running().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
+        let watched = self.watched.iter().filter_map(WatchedProcess::pidfd);
+        let pidfds = running().map(|(_, pidfd)| pidfd).chain(watched);
+        fds.extend(pidfds.map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => (),
             Err(error) => return Err(error.into()),
@@ -213,6 +222,7 @@ impl CommandHandler {
             Command::Release { process } => {
                 self.held.remove(&process);
             }
+            Command::Watch { pid } => self.watch(pid),
             Command::Signal { process, .. } if self.report_new_owners(&[process]) => {}
             Command::Signal { process, signal } => {
                 self.update_argv(process);
@@ -253,6 +263,40 @@ impl CommandHandler {
             self.update_argv(process);
         }
         Ok(self.caution(process))
+    }
+
+    /// Watches any process of the host: no signal follows, so nothing protects it.
+    fn watch(&mut self, pid: u32) {
+        let number = self.held.len() + self.watched.len();
+        let opened = if number >= self.most_held {
+            Err(WatchFailure::Refused(Refusal::TooMany(pid, self.most_held)))
+        } else {
+            WatchedProcess::open(pid, clock::now())
+        };
+        match opened {
+            Ok((watched, name)) => {
+                self.reply(watched.process, Outcome::Watched { name });
+                self.watched.push(watched);
+            }
+            Err(failure) => {
+                let process = ProcessId {
+                    pid,
+                    start_ticks: None,
+                };
+                self.reply(process, failure.into());
+            }
+        }
+    }
+
+    fn check_watched(&mut self) {
+        let now = clock::now();
+        let ended = self
+            .watched
+            .extract_if(.., |watched| watched.has_ended(now));
+        let ended: Vec<ProcessId> = ended.map(|watched| watched.process).collect();
+        for process in ended {
+            self.reply(process, Outcome::Ended { at: now });
+        }
     }
 
     /// Refuses a process that is not in the newest snapshot, or whose identity is not sure.

@@ -17,12 +17,19 @@ pub enum Exit {
     NoGpu = 4,
     /// A GPU or a reading failed, or the time was up.
     Partial = 5,
-    /// `gputop explain` found no message, `gputop analyze` no series, or no GPU has the given ID.
+    /// `gputop explain` found no message, `gputop analyze` no series, no GPU has the given ID, or
+    /// `gputop wait` no process of the given PID or job.
     Nothing = 6,
     /// `gputop orphans` found orphans.
     Found = 10,
     /// `gputop free` found too few GPUs.
     NoneFree = 11,
+    /// `gputop wait` saw a leak.
+    Leak = 13,
+    /// `gputop wait` saw that memory will be full within the given time.
+    FullSoon = 14,
+    /// `gputop wait` waited for the given time, and nothing happened: the code of `timeout`.
+    TimedOut = 124,
 }
 
 impl From<Exit> for ExitCode {

@@ -45,6 +45,12 @@ pub enum Command {
         /// The process to release.
         process: ProcessId,
     },
+    /// Report the end of the process that has this PID now, whether or not it is listed. The reply
+    /// names the start of the process.
+    Watch {
+        /// The PID, as a person or a script gave it.
+        pid: u32,
+    },
     /// Send a signal to a held process.
     Signal {
         /// The held process that gets the signal.

@@ -56,7 +56,15 @@ pub enum Outcome {
         #[serde(rename = "time_ms")]
         at: Moment,
     },
-    /// The process ended, and its parent reaped it.
+    /// The process is watched: `ended` follows.
+    Watched {
+        /// The kernel's name of the process; `null` where `/proc` hides the process.
+        name: Option<Text>,
+    },
+    /// No process has the PID that was to be watched.
+    NoProcess,
+    /// The process ended, and its parent reaped it. A watched process has ended, whether or not
+    /// its parent reaped it.
     Ended {
         /// When the agent saw the end, in milliseconds since boot.
         #[serde(rename = "time_ms")]

@@ -238,6 +238,22 @@ fn names_of_orphans_stay() {
     );
 }
 
+#[test]
+fn names_of_wait_stay() {
+    let recorder = Recorder::new();
+    let path = recorder.record("leak.jsonl", 241, 10_000);
+    let via = format!("box=cat {}", path.display());
+    let values = [["--via", &via], ["--timeout", "1ms"]].map(|arguments| {
+        let arguments = ["wait", "--json", "--leak"].into_iter().chain(arguments);
+        json(&recorder.host.run(arguments))
+    });
+    check(
+        "wait --json",
+        &paths_of_values("wait --json", &values),
+        Source::Values,
+    );
+}
+
 /// A message of PyTorch that has every part, and whose amounts do not add up.
 const OUT_OF_MEMORY: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a \
     total capacity of 79.25 GiB of which 1.25 GiB is free. Process 4711 has 60.00 GiB memory in use. Including non-PyTorch \

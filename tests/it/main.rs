@@ -88,6 +88,7 @@ mod two_hosts;
 mod unknown_processes;
 mod unseen_processes;
 mod viewer_recording;
+mod wait;
 mod waiting_hosts;
 
 use std::time::Duration;

@@ -156,6 +156,7 @@ fn every_other_command_of_the_readme_runs() {
         let line = line.replace("python ", "python3 ").replace("5m", "1s");
         // No process has a PID above the kernel's limit.
         let line = line.replace("attach 4711", "attach 4194305");
+        let line = line.replace("wait 4711", "wait 4194305");
         if line == "gputop --bell" || line.starts_with("gputop --on-alert") {
             let mut terminal = Terminal::run(&mut shell(&line), 100, 30);
             terminal.wait_for("H100");
@@ -173,6 +174,8 @@ fn every_other_command_of_the_readme_runs() {
             let is_absent = [
                 "process 4711 uses no GPU",
                 "no process 4194305",
+                "no process has the PID 4194305",
+                "no process of job 4711",
                 "no file model.py",
                 "there is no report",
             ]

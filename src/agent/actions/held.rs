@@ -295,7 +295,7 @@ fn next_report(signalled: Moment, now: Moment) -> Moment {
 
 /// Returns the PID of a pidfd's process in `/proc`; -1 when the process was reaped. `None` when it
 /// cannot be read.
-fn pid_in_proc(pidfd: BorrowedFd<'_>) -> Option<i64> {
+pub(super) fn pid_in_proc(pidfd: BorrowedFd<'_>) -> Option<i64> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     info.lines()
         .find_map(|line| line.strip_prefix("Pid:"))?

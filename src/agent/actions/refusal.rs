@@ -70,6 +70,8 @@ pub(super) enum Refusal {
                          signal it with `kill`"
     )]
     NoPidfd(u32),
+    #[strum(to_string = "{0} is a thread, not a process: name its process")]
+    Thread(u32),
     #[strum(to_string = "cannot get hold of {0}: {1}")]
     Failed(u32, Errno),
 }

@@ -21,7 +21,7 @@ pub enum AlertScope {
 
 impl AlertScope {
     /// Whether growth of the subject raises alerts. Growth of an unknown user does.
-    pub(in crate::app) fn includes(
+    pub(crate) fn includes(
         &self,
         model: &HostModel,
         snapshot: &Snapshot,

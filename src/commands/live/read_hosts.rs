@@ -254,6 +254,27 @@ impl Watch {
         }
     }
 
+    /// Waits for the next event of any host, and applies it. Returns the host if a line came.
+    pub(in crate::commands) async fn next_event(&mut self) -> Option<HostKey> {
+        let event = self.sources.next().await;
+        let host = match &event {
+            SourceEvent::Line(host, _) => Some(*host),
+            _ => None,
+        };
+        self.receive(event);
+        host
+    }
+
+    /// Takes the replies that have come since the last call.
+    pub(in crate::commands) fn take_replies(&mut self) -> Vec<Reply> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Why no more lines come from a host; `None` while it is read.
+    pub(in crate::commands) fn ended(&self, host: HostKey) -> Option<&Text> {
+        self.hosts.get(&host)?.ended.as_ref()
+    }
+
     /// Remembers which hosts had all that the report needs: a later line may name a process that
     /// was not looked at yet. Returns whether all had.
     fn keep_enough(&mut self, is_enough: IsEnough) -> bool {

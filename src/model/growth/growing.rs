@@ -57,6 +57,16 @@ impl Growing {
         self.is_soon && !self.is_loading
     }
 
+    /// Whether memory will be full within this time. A process that merely loads does not count, nor
+    /// does an end that is near while memory does not rise.
+    pub(crate) fn is_full_within(&self, time: Duration) -> bool {
+        let is_rising = |left: Duration| self.is_soon || left > SOON;
+        !self.is_loading
+            && self
+                .left()
+                .is_some_and(|left| left <= time && is_rising(left))
+    }
+
     /// Whether it is a leak. A process that has not computed yet does not leak.
     pub(crate) fn is_leak(&self) -> bool {
         self.verdict == LeakVerdict::Leak && !self.is_loading
