@@ -250,6 +250,38 @@ fn a_job_ends_with_its_last_process() {
 }
 
 #[test]
+fn a_script_inside_of_a_job_can_wait_for_the_rest_of_it() {
+    let mut host = Host::new(["H100"]);
+    let script = format!(
+        "sleep 1000 <{} >/dev/null & echo $!; read line; exec {} wait --job 8102 --interval 100ms --timeout 50s",
+        host.path("nvidia0").display(),
+        env!("CARGO_BIN_EXE_gputop")
+    );
+    let mut shell = Command::new("sh");
+    host.set_environment(shell.args(["-c", &script]));
+    shell.env("SLURM_JOB_ID", "8102").stdin(Stdio::piped());
+    let mut job = ChildProcess::spawn(shell.stdout(Stdio::piped()));
+    let mut byte = [0];
+    let mut line = String::new();
+    let mut output = job.child().stdout.take().expect("stdout is piped");
+    while output.read(&mut byte).is_ok_and(|count| count == 1) && byte != *b"\n" {
+        line.push(char::from(byte[0]));
+    }
+    let worker = ProcessHandle::open(line.parse().expect("sh prints the PID"));
+    host.add_process(0, fake_nvml::GpuProcess::new(worker.pid, GIB));
+    drop(job.child().stdin.take());
+    several_passes(&host);
+    assert!(job.handle.is_alive(), "the worker is left");
+    worker.kill();
+    let mut text = String::new();
+    output
+        .read_to_string(&mut text)
+        .expect("a pipe can be read");
+    assert_eq!(text, "job 8102 has ended: no process of it is left\n");
+    assert_eq!(exit_code(job.wait()), HAPPENED);
+}
+
+#[test]
 fn gpus_are_free_when_their_processes_have_left_and_no_gputop_free_has_them() {
     let mut host = Host::new(["H100", "H100"]);
     let pid = host.start_sleep(1, GIB);

@@ -42,11 +42,16 @@ impl AwaitedJob {
 
     /// Whether a process is of the job, and not gputop's own.
     pub(super) fn contains(&self, model: &HostModel, process: &Process) -> bool {
-        let origin = process.facts.origin.as_ref().ok();
-        let of_job = || model.job(process.id)?.origin.as_ref().ok();
-        origin
-            .or_else(of_job)
-            .is_some_and(|origin| is_of_job(origin.as_str(), &self.id))
+        let origin = match &process.facts.origin {
+            Ok(origin) => Some(origin),
+            // The environment of another user's process cannot be read.
+            Err(Missing::Denied | Missing::Failed) => model
+                .job(process.id)
+                .and_then(|job| job.origin.as_ref().ok()),
+            // A process without an origin may have the same root, such as the shell of a person.
+            Err(_) => None,
+        };
+        origin.is_some_and(|origin| is_of_job(origin.as_str(), &self.id))
     }
 
     /// Takes the latest snapshot of a host. `waiting` are the processes that wait with gputop:
@@ -191,6 +196,20 @@ mod tests {
         );
         let pids: Vec<u32> = ended.processes.iter().map(|id| id.pid).collect();
         assert_eq!(pids, [7, 8]);
+    }
+
+    #[test]
+    fn a_process_counts_by_the_job_of_its_root_only_where_its_own_cannot_be_read() {
+        for (origin, counts) in [(Missing::Denied, true), (Missing::Unsupported, false)] {
+            let mut rest = host(&["slurm 4711", "slurm 4711"]);
+            rest.processes[1].facts_mut().parent = Ok(7);
+            rest.processes[1].facts_mut().origin = Err(origin);
+            let mut model = HostModel::default();
+            model.replace(rest.clone());
+            let job = AwaitedJob::new("4711");
+            let child = &rest.processes[1];
+            assert_eq!(job.contains(&model, child), counts, "{origin}");
+        }
     }
 
     #[test]
