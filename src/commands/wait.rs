@@ -38,6 +38,7 @@ use crate::source::Source;
 /// The conditions of a wait, as in `gputop wait 4711 --leak --timeout 12h`: until process 4711 has
 /// ended (exit code 0) or leaks (13), or the time is up (124).
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 #[command(group(ArgGroup::new("condition").required(true).multiple(true).args(["pid", "job", "free", "leak", "full_within"])))]
 pub(crate) struct WaitArgs {
     /// Wait until all of these processes have ended, on a GPU or not
@@ -91,11 +92,24 @@ pub(crate) struct WaitArgs {
     agent: AgentArgs,
 
     #[command(flatten)]
-    hosts: HostArgs,
+    output: OutputArgs,
 
     #[command(flatten)]
-    output: OutputArgs,
+    hosts: HostArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  the processes or the job have ended, or the GPUs are free
+   13  memory leaks
+   14  the forecast says that memory will be full within the time
+  124  the time is up, and none of it has happened
+    6  no process has the PID, or belongs to the job
+    3  with --free, --leak or --full-within: the host has no NVIDIA driver
+    4  with these: it has no GPU
+   11  with --free: it has fewer GPUs than are wanted
+    1  a host is lost, or another error";
 
 /// Why the wait is in vain: the exit code and a sentence.
 type WaitFailure = (Exit, String);
