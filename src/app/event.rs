@@ -91,10 +91,30 @@ pub struct Alert {
 pub enum AlertKind {
     /// A process or GPU began to leak memory.
     Leak,
-    /// A leak runs out of memory within the warning time.
+    /// A leak that was told, or other growth, is over.
+    LeakOver,
+    /// Memory is full soon: a leak within the warning time, other growth within 15 minutes.
     OutOfMemorySoon,
-    /// A watched GPU is free.
+    /// PyTorch ran out of memory in a process.
+    OutOfMemory,
+    /// A GPU that was in use is free.
     GpuFree,
-    /// A watched process has ended.
+    /// A process has ended, or all processes of a job.
     ProcessEnded,
+    /// A process, left behind by its job, holds memory.
+    Orphan,
+    /// A GPU is lost, hung or in need of a reset.
+    GpuLost,
+    /// It answers again.
+    GpuAnswers,
+    /// An Xid error of the hardware.
+    Xid,
+    /// No more data comes from a host.
+    HostLost,
+    /// Data comes again.
+    HostAnswers,
+    /// A process holds memory and has not computed for long.
+    Idle,
+    /// It computes again.
+    IdleOver,
 }

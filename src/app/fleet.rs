@@ -5,4 +5,5 @@ pub(crate) mod alerts;
 pub(crate) mod host_trouble;
 pub(crate) mod news;
 pub(crate) mod no_gpu;
+pub(crate) mod told_news;
 pub(crate) mod troubles;

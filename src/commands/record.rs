@@ -3,6 +3,7 @@
 //!
 //! The lines of agents pass through unchanged.
 
+mod tell;
 mod viewer_lines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,6 +18,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use self::tell::{TellArgs, Telling};
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
@@ -25,7 +27,7 @@ use crate::files::recorder_note::OwnNote;
 use crate::flags::{AgentArgs, HostArgs, values};
 use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel};
-use crate::notify::{AlertProgram, Destination, Message, Notifications, Phase};
+use crate::notify::{Destination, Message};
 use crate::output::{Exit, print_error};
 use crate::protocol::agent_options::DEFAULT_INTERVAL;
 use crate::protocol::command::Command;
@@ -36,6 +38,10 @@ use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, SourceEve
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
+
+/// How long lines wait where somebody is told what is in them. They are written to the disk later,
+/// or before something is told.
+const WAIT_TO_TELL: Duration = Duration::from_secs(2);
 
 /// How long the end of a recorder waits for messages that are on their way.
 const LAST_MESSAGES: Duration = Duration::from_secs(3);
@@ -71,6 +77,9 @@ pub(crate) struct RecordArgs {
     /// repeat it for more. `gputop notify NAME` tries it
     #[arg(long, value_name = "NAME", conflicts_with = "from_viewer")]
     pub(crate) notify: Vec<String>,
+
+    #[command(flatten)]
+    tell: TellArgs,
 }
 
 impl RecordArgs {
@@ -120,9 +129,9 @@ pub(crate) fn run(args: &RecordArgs, destinations: Vec<Destination>) -> anyhow::
             viewer_lines::record(&path, writer, ends).await?;
             return Ok(Exit::Success.into());
         }
-        let notifications = Notifications::new(destinations, AlertProgram::new(Vec::new()));
-        let mut recorder = Recorder::start(args, writer, notifications)?;
+        let mut recorder = Recorder::start(args, writer, args.tell.telling(destinations))?;
         recorder.read_past(&path);
+        recorder.forget_told();
         print_error(&Text::new(format!(
             "recording to {}; Ctrl-C ends it",
             path.display()
@@ -131,8 +140,9 @@ pub(crate) fn run(args: &RecordArgs, destinations: Vec<Destination>) -> anyhow::
             recorder.print_notes();
             let restart = recorder.restarts.values().min().copied();
             let due = [
-                recorder.waiting.due(),
+                recorder.waiting_due(),
                 recorder.output.writer.flush_due(),
+                recorder.silence_due(),
                 restart,
             ]
             .into_iter()
@@ -149,7 +159,8 @@ pub(crate) fn run(args: &RecordArgs, destinations: Vec<Destination>) -> anyhow::
         for note in recorder.output.writer.close(Instant::now()) {
             print_error(&note.into());
         }
-        for note in recorder.notifications.close(LAST_MESSAGES) {
+        let notes = recorder.telling.map(|telling| telling.close(LAST_MESSAGES));
+        for note in notes.into_iter().flatten() {
             print_error(&note);
         }
         if let Ok(sentence) = summary(&path) {
@@ -231,11 +242,6 @@ impl UnrecordedLines {
         self.bytes += raw.len();
         self.lines.push((host, raw, line));
     }
-
-    /// Returns when the lines are to be recorded; `None` when there is none.
-    fn due(&self) -> Option<Instant> {
-        Some(self.since? + WAIT)
-    }
 }
 
 struct Recorder {
@@ -246,16 +252,15 @@ struct Recorder {
     interval: Duration,
     /// When sources that have ended are started again.
     restarts: BTreeMap<HostKey, Instant>,
-    notifications: Notifications,
-    /// The hosts that ended and sent no line since.
-    lost: BTreeSet<HostKey>,
+    /// `None` where nobody is told anything.
+    telling: Option<Telling>,
 }
 
 impl Recorder {
     fn start(
         args: &RecordArgs,
         writer: RecordingWriter,
-        notifications: Notifications,
+        telling: Option<Telling>,
     ) -> anyhow::Result<Self> {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
@@ -290,8 +295,7 @@ impl Recorder {
             waiting,
             interval: args.interval(),
             restarts: BTreeMap::new(),
-            notifications,
-            lost: BTreeSet::new(),
+            telling,
         })
     }
 
@@ -314,16 +318,40 @@ impl Recorder {
                 && usize::from(host) < hosts
             {
                 self.output.apply_raw(HostKey(host), line);
+                if let Some(telling) = &mut self.telling {
+                    telling.see(HostKey(host), &self.output.fleet);
+                }
             }
         }
+    }
+
+    /// Knows what the lines of an earlier recorder say: that was told.
+    fn forget_told(&mut self) {
+        if let Some(telling) = &mut self.telling {
+            telling.forget(&self.output.fleet);
+        }
+    }
+
+    /// Returns when waiting lines are to be recorded; `None` when there is none.
+    fn waiting_due(&self) -> Option<Instant> {
+        let wait = if self.telling.is_some() {
+            WAIT_TO_TELL
+        } else {
+            WAIT
+        };
+        Some(self.waiting.since? + wait)
+    }
+
+    /// Returns when it is to be told that a host is silent.
+    fn silence_due(&self) -> Option<Instant> {
+        self.telling.as_ref()?.silence_due()
     }
 
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => {
-                if self.lost.remove(&host) {
-                    let sentence = format!("{} answers again", self.output.fleet.name(host));
-                    self.tell(host, "host_answers", Phase::Ends, sentence);
+                if let Some(telling) = &mut self.telling {
+                    telling.hear(host);
                 }
                 let raw = self
                     .raw
@@ -347,9 +375,8 @@ impl Recorder {
                 print_error(&Text::new(format!(
                     "{name}: {reason}; trying again every {seconds} s"
                 )));
-                if self.lost.insert(host) {
-                    let sentence = format!("{name}: {reason}");
-                    self.tell(host, "host_lost", Phase::Begins, sentence);
+                if let Some(telling) = &mut self.telling {
+                    telling.lose(host, &reason, &self.output.fleet);
                 }
                 self.raw
                     .lock()
@@ -367,18 +394,28 @@ impl Recorder {
         }
     }
 
-    /// Sends a message about a host.
-    fn tell(&mut self, host: HostKey, kind: &'static str, phase: Phase, sentence: String) {
-        let name = self.output.fleet.name(host).to_string();
-        self.notifications
-            .send(&Message::of_host(kind, phase, name, sentence));
-    }
-
     fn record_waiting(&mut self) {
+        let mut hosts = BTreeSet::new();
         for (host, raw, line) in std::mem::take(&mut self.waiting).lines {
             self.record(host, raw, *line);
+            hosts.insert(host);
+            if let Some(telling) = &mut self.telling {
+                telling.see(host, &self.output.fleet);
+            }
         }
-        self.output.writer.flush_waiting(Instant::now());
+        let Some(telling) = &mut self.telling else {
+            self.output.writer.flush_waiting(Instant::now());
+            return;
+        };
+        let messages: Vec<Message> = hosts
+            .into_iter()
+            .flat_map(|host| telling.take(host, &self.output.fleet))
+            .collect();
+        // A recorder that is started again reads that this was told.
+        if !messages.is_empty() || !self.output.writer.has_written() {
+            self.output.writer.flush_waiting(Instant::now());
+        }
+        telling.send(&messages);
     }
 
     fn record(&mut self, host: HostKey, mut raw: Vec<u8>, line: Line) {
@@ -398,8 +435,11 @@ impl Recorder {
 
     fn act_on_time(&mut self) {
         let now = Instant::now();
-        if self.waiting.due().is_some_and(|due| due <= now) {
+        if self.waiting_due().is_some_and(|due| due <= now) {
             self.record_waiting();
+        }
+        if let Some(telling) = &mut self.telling {
+            telling.lose_silent(now, &self.output.fleet);
         }
         self.output.writer.flush_if_due(now);
         let due: Vec<HostKey> = self
@@ -419,7 +459,8 @@ impl Recorder {
         for note in self.output.writer.take_notes() {
             print_error(&note.into());
         }
-        for note in self.notifications.take_notes() {
+        let notes = self.telling.as_mut().map(Telling::take_notes);
+        for note in notes.into_iter().flatten() {
             print_error(&note);
         }
     }

@@ -114,7 +114,7 @@ pub(crate) fn describe_xid(code: u64) -> Option<&'static str> {
 }
 
 /// Whether an Xid is usually caused by a program and not by the GPU.
-fn is_of_a_program(xid: u64) -> bool {
+pub(super) fn is_of_a_program(xid: u64) -> bool {
     matches!(xid, 13 | 31 | 43 | 45 | 68 | 69 | 109)
 }
 

@@ -333,7 +333,12 @@ impl NewsLog {
                 HistoryEventKind::Xid(code) => {
                     let words = health::describe_xid(code)
                         .map_or_else(String::new, |words| format!(": {words}"));
-                    (Severity::Bad, format!("Xid {code} on {gpus}{words}"))
+                    let severity = if health::is_of_a_program(code) {
+                        Severity::Notable
+                    } else {
+                        Severity::Bad
+                    };
+                    (severity, format!("Xid {code} on {gpus}{words}"))
                 }
                 HistoryEventKind::Dropped { .. } => continue,
             };

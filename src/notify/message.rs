@@ -29,6 +29,7 @@ pub(crate) const KINDS: &[(&str, Urgency)] = &[
     ("host_lost", Urgency::Warning),
     ("host_answers", Urgency::Info),
     ("idle", Urgency::Warning),
+    ("idle_over", Urgency::Info),
     (TEST_KIND, Urgency::Info),
 ];
 

@@ -83,6 +83,7 @@ mod stopwatch;
 mod stories;
 mod table;
 mod tidy;
+mod told_news;
 mod trees;
 mod two_hosts;
 mod unknown_processes;

@@ -21,7 +21,7 @@ use crate::record::{RunningRecorder, lines};
 const SECRET: &str = "hunter2";
 
 /// Adds a table to the configuration of a host, with the URL in a file that only its owner can read.
-fn add_notification(host: &Host, name: &str, url: &str, more: &str) {
+pub(crate) fn add_notification(host: &Host, name: &str, url: &str, more: &str) {
     let folder = host.path("config/gputop");
     fs::create_dir_all(&folder).expect("/tmp has room");
     let url_file = write_secret(&folder, name, url);

@@ -17,6 +17,8 @@ pub enum AlertScope {
     Mine,
     /// The growth of the user of this name only.
     User(String),
+    /// The growth of everyone.
+    Everyone,
 }
 
 impl AlertScope {
@@ -29,7 +31,8 @@ impl AlertScope {
     ) -> bool {
         /// The UID of root, who answers for the processes of everyone.
         const ROOT: u32 = 0;
-        if !matches!(self, Self::User(_)) && snapshot.host.facts.uid == ROOT {
+        let is_root = !matches!(self, Self::User(_)) && snapshot.host.facts.uid == ROOT;
+        if is_root || *self == Self::Everyone {
             return true;
         }
         let gpus: Vec<&Gpu> = match subject {
@@ -66,7 +69,7 @@ impl AlertScope {
                 .as_ref()
                 .ok()
                 .map(|user| user.as_str().eq_ignore_ascii_case(name)),
-            Self::Shared | Self::Mine => process
+            Self::Shared | Self::Mine | Self::Everyone => process
                 .facts
                 .uid
                 .ok()

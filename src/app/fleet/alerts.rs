@@ -22,7 +22,7 @@ const FARTHER: u32 = 2;
 
 /// How many consecutive snapshots must show that a process has ended or a GPU is free: a single
 /// list of the driver may lack a process.
-const SURE: u8 = 2;
+pub(super) const SURE: u8 = 2;
 
 /// The least time that an alert stays on the screen; then it stays until a key is pressed.
 const READ: Duration = Duration::from_secs(5);
@@ -287,22 +287,10 @@ fn about_growth(
     kind: AlertKind,
 ) -> Alert {
     let (who, mut facts) = match subject {
-        GpuOrProcess::Process(id) => {
-            let command = command(snapshot, *id);
-            let mut facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
-            if let Some(Ok(user)) = snapshot.process(*id).map(|process| &process.facts.user) {
-                facts.push(("USER", user.to_string()));
-            }
-            let places = model
-                .process_total(*id)
-                .map(|total| total.gpus.as_slice())
-                .unwrap_or_default();
-            match places {
-                [one] => facts.extend(snapshot.gpus.get(*one).map(gpu_facts).unwrap_or_default()),
-                more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
-            }
-            (format!("{} ({command})", id.pid), facts)
-        }
+        GpuOrProcess::Process(id) => (
+            format!("{} ({})", id.pid, command(snapshot, *id)),
+            process_facts(model, snapshot, *id),
+        ),
         GpuOrProcess::Gpu(uuid) => {
             let facts = snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default();
             (
@@ -311,10 +299,7 @@ fn about_growth(
             )
         }
     };
-    facts.push(("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0)));
-    if let Some(forecast) = evidence.forecast {
-        facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
-    }
+    facts.extend(growth_facts(evidence));
     let does = if kind == AlertKind::Leak {
         "leaks"
     } else {
@@ -327,7 +312,42 @@ fn about_growth(
     }
 }
 
-fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
+/// A name in capitals, and a value.
+pub(super) type AlertFact = (&'static str, String);
+
+/// Returns the PID, command, user and GPUs of a process.
+pub(super) fn process_facts(
+    model: &HostModel,
+    snapshot: &Snapshot,
+    id: ProcessId,
+) -> Vec<AlertFact> {
+    let mut facts = vec![
+        ("PID", id.pid.to_string()),
+        ("COMMAND", command(snapshot, id)),
+    ];
+    if let Some(Ok(user)) = snapshot.process(id).map(|process| &process.facts.user) {
+        facts.push(("USER", user.to_string()));
+    }
+    let places = model
+        .process_total(id)
+        .map(|total| total.gpus.as_slice())
+        .unwrap_or_default();
+    match places {
+        [one] => facts.extend(snapshot.gpus.get(*one).map(gpu_facts).unwrap_or_default()),
+        more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
+    }
+    facts
+}
+
+pub(super) fn growth_facts(evidence: &Evidence) -> Vec<AlertFact> {
+    let mut facts = vec![("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0))];
+    if let Some(forecast) = evidence.forecast {
+        facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
+    }
+    facts
+}
+
+pub(super) fn gpu_facts(gpu: &Gpu) -> Vec<AlertFact> {
     vec![
         ("GPU", labels::gpu_label(gpu)),
         ("GPU_UUID", gpu.uuid.0.to_string()),
@@ -357,7 +377,7 @@ fn command(snapshot: &Snapshot, id: ProcessId) -> String {
 
 /// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does
 /// not answer is not free. A GPU without memory of its own is judged by its processes.
-fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
+pub(super) fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.missing.processes.is_none()
         && (gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some())
