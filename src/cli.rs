@@ -39,6 +39,7 @@ use crate::commands::notify::NotifyArgs;
 use crate::commands::orphans::OrphansArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
+use crate::commands::rest::RestArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::tensors::TensorsArgs;
@@ -240,6 +241,9 @@ pub(crate) enum Subcommand {
     Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
     Replay(ReplayArgs),
+    /// Let news rest that `gputop record` would tell: as in `gputop rest 4711 --until 09:00`; without
+    /// a name, list what rests
+    Rest(RestArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
     /// -- python train.py`
     Run(RunArgs),

@@ -13,6 +13,7 @@ pub(crate) mod orphans;
 pub mod query;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod rest;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod snapshot;

@@ -7,8 +7,11 @@
 pub(crate) mod action;
 pub(crate) mod folders;
 pub(crate) mod history;
+pub(crate) mod local_time;
+pub(crate) mod private_file;
 pub(crate) mod private_folder;
 pub(crate) mod probe_files;
 pub(crate) mod process_start;
 pub(crate) mod recorder_note;
+pub(crate) mod rests;
 pub(crate) mod settings_text;

@@ -100,6 +100,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
             with_launchers(|| commands::record::run(args, chosen.destinations))
         }
+        Some(Subcommand::Rest(args)) => commands::rest::run(args),
         Some(Subcommand::Report(args)) => with_launchers(|| commands::report::run(args)),
         Some(Subcommand::Run(args)) => Ok(commands::run::run(args)),
         Some(Subcommand::Schema) => commands::schema::run(),

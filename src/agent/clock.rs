@@ -29,15 +29,3 @@ fn milliseconds(time: Timespec) -> u64 {
         .saturating_mul(1000)
         .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
-
-/// Returns how many seconds local time is ahead of UTC. `None` when the time zone is unknown.
-pub(super) fn utc_offset() -> Option<i32> {
-    let now = clock_gettime(ClockId::Realtime).tv_sec;
-    // SAFETY: the structure is plain numbers and a pointer, for all of which zero is valid.
-    let mut local: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: `localtime_r` reads `now` and writes `local`.
-    if unsafe { libc::localtime_r(&raw const now, &raw mut local) }.is_null() {
-        return None;
-    }
-    i32::try_from(local.tm_gmtoff).ok()
-}

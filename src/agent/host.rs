@@ -4,9 +4,9 @@ use std::fs;
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 
-use super::clock;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
+use crate::files::local_time;
 use crate::protocol::snapshot::{HostFacts, HostLoad, Missing, Reading};
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl HostReader {
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             uid: rustix::process::getuid().as_raw(),
             hides_processes: Ok(!fs::exists("/proc/1").unwrap_or(true)),
-            utc_offset: clock::utc_offset().ok_or(Missing::Failed),
+            utc_offset: local_time::utc_offset().ok_or(Missing::Failed),
             cpus: cpus
                 .and_then(|cpus| u32::try_from(cpus.get()).ok())
                 .ok_or(Missing::Failed),

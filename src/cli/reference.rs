@@ -26,6 +26,10 @@ pub const FILES: &[(&str, &str)] = &[
         "Which recording a running `gputop record` writes: `gputop orphans` and `gputop --once` go on from it.",
     ),
     (
+        "$XDG_STATE_HOME/gputop/rests.json",
+        "The news that `gputop rest` lets rest.",
+    ),
+    (
         "$XDG_STATE_HOME/gputop/kills.jsonl",
         "The audit log: one line for each signal, with its time and result.",
     ),

@@ -36,7 +36,7 @@ use crate::protocol::snapshot::{GpuUuid, Process, ProcessId, Snapshot, Trouble};
 use crate::source::Source;
 
 /// The conditions of a wait, as in `gputop wait 4711 --leak --timeout 12h`: until process 4711 has
-/// ended (exit code 0) or leaks (13), or the time is up (124).
+/// ended (exit code 0) or leaks (12), or the time is up (124).
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 #[command(group(ArgGroup::new("condition").required(true).multiple(true).args(["pid", "job", "free", "leak", "full_within"])))]

@@ -1,15 +1,13 @@
 //! The note in which a recorder leaves the path of its file.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::folders::state_file;
+use super::private_file;
 use crate::files::process_start::{boot_id, start_ticks};
 
 /// The note, in the folder for state.
@@ -60,37 +58,12 @@ fn write(path: &Path, recording: &Path) -> io::Result<()> {
         start_ticks: start_ticks(pid).ok_or(io::ErrorKind::InvalidData)?,
         file: std::path::absolute(recording)?,
     };
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let draft = path.with_extension(format!("{pid}.tmp"));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&draft)?;
-    let written = file
-        .write_all(serde_json::to_string(&note)?.as_bytes())
-        .and_then(|()| fs::rename(&draft, path));
-    if written.is_err() {
-        fs::remove_file(&draft)?;
-    }
-    written
+    private_file::replace(path, &serde_json::to_string(&note)?)
 }
 
 /// Reads a note that only this user can have written.
 pub(crate) fn read(path: &Path) -> io::Result<RecorderNote> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text)?;
+    let text = private_file::read(path, LONGEST)?;
     Ok(serde_json::from_str(&text)?)
 }
 

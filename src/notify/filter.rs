@@ -12,7 +12,7 @@ pub(crate) struct MessageFilter {
     pub(crate) users: Vec<String>,
     /// Indices or UUIDs of GPUs.
     pub(crate) gpus: Vec<String>,
-    /// Jobs.
+    /// Names, origins or IDs of jobs, such as `train.py`, `slurm 4711` or `4711`.
     pub(crate) jobs: Vec<String>,
 }
 
@@ -26,10 +26,11 @@ impl MessageFilter {
                     .any(|value| list.iter().any(|element| element == value))
         };
         let gpus: Vec<&str> = message.gpu_ids.iter().map(String::as_str).collect();
+        let jobs: Vec<&str> = message.job_ids.iter().map(String::as_str).collect();
         names_one_of(&self.kinds, &[message.kind])
             && names_one_of(&self.users, &Vec::from_iter(message.user.as_deref()))
             && names_one_of(&self.gpus, &gpus)
-            && names_one_of(&self.jobs, &Vec::from_iter(message.job.as_deref()))
+            && names_one_of(&self.jobs, &jobs)
     }
 }
 
@@ -46,19 +47,24 @@ mod tests {
             kind: "leak",
             gpu_ids: vec!["1".to_owned(), "GPU-a".to_owned()],
             user: Some("ada".to_owned()),
-            job: Some("42".to_owned()),
+            job_ids: vec![
+                "train.py".to_owned(),
+                "slurm 42".to_owned(),
+                "42".to_owned(),
+            ],
             ..Message::test("node1".to_owned(), "a sentence".to_owned())
         };
         let without = Message::test("node1".to_owned(), "a sentence".to_owned());
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         assert!(MessageFilter::default().lets_through(&message));
         assert!(MessageFilter::default().lets_through(&without));
-        let rows: [(Field, &[&str], &[&str]); 5] = [
+        let rows: [(Field, &[&str], &[&str]); 6] = [
             (|filter| &mut filter.kinds, &["idle", "leak"], &["xid"]),
             (|filter| &mut filter.users, &["ada"], &["ad", "root"]),
             (|filter| &mut filter.gpus, &["1"], &["0", "11"]),
             (|filter| &mut filter.gpus, &["GPU-a"], &["GPU-b"]),
             (|filter| &mut filter.jobs, &["41", "42"], &["4"]),
+            (|filter| &mut filter.jobs, &["train.py"], &["train"]),
         ];
         for (field, passing, stopping) in rows {
             let mut filter = MessageFilter::default();

@@ -66,8 +66,10 @@ pub(crate) struct Message {
     pub(crate) gpu: Option<String>,
     /// The index and the UUID of the GPU: filters name it by either.
     pub(crate) gpu_ids: Vec<String>,
-    /// The job as its scheduler or runtime names it.
+    /// The job, such as `train.py` or `train.py (slurm 4711)`.
     pub(crate) job: Option<String>,
+    /// The name of the job, the text of its origin, and the ID in that: filters name it by any.
+    pub(crate) job_ids: Vec<String>,
     pub(crate) user: Option<String>,
     pub(crate) pid: Option<u32>,
     /// The command line with masked secrets.
@@ -97,6 +99,7 @@ impl Message {
             gpu: None,
             gpu_ids: Vec::new(),
             job: None,
+            job_ids: Vec::new(),
             user: None,
             pid: None,
             command: None,

@@ -25,7 +25,7 @@ pub enum Exit {
     /// `gputop free` found too few GPUs.
     NoneFree = 11,
     /// `gputop wait` saw a leak.
-    Leak = 13,
+    Leak = 12,
     /// `gputop wait` saw that memory will be full within the given time.
     FullSoon = 14,
     /// `gputop wait` waited for the given time, and nothing happened: the code of `timeout`.

@@ -142,6 +142,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "the start of a process, which waits for nothing",
     ),
     (
+        "src/files/local_time.rs",
+        "unsafe",
+        "the time zone, which only the C library knows",
+    ),
+    (
         "src/notify/secret.rs",
         "unsafe",
         "the removal of a variable from the environment, before other threads run",

@@ -95,7 +95,7 @@ fn a_filter_leaves_out_other_kinds_and_a_program_gets_them_all() {
     let pid = host.start_sleep(0, GIB);
     let list = host.path("told");
     let script = format!(
-        "#!/bin/sh\necho \"$GPUTOP_ALERT $GPUTOP_ALERT_PID $GPUTOP_ALERT_GPU $GPUTOP_ALERT_COMMAND\" >> {}\n",
+        "#!/bin/sh\necho \"$GPUTOP_ALERT $GPUTOP_ALERT_PID $GPUTOP_ALERT_GPU $GPUTOP_ALERT_PHASE\" >> {}\n",
         list.display()
     );
     let program = host.install_script("tell-me", &script);
@@ -104,8 +104,8 @@ fn a_filter_leaves_out_other_kinds_and_a_program_gets_them_all() {
     host.process(pid).wait();
     phone.expect("gpu_free", "0", "GPU 0 is free");
     let expected = [
-        format!("process_ended {pid} 0 sleep 1000"),
-        "gpu_free  0 ".to_owned(),
+        format!("process_ended {pid} 0 once"),
+        "gpu_free  0 once".to_owned(),
     ];
     let lines = || -> Vec<String> {
         let text = fs::read_to_string(&list).unwrap_or_default();
@@ -125,5 +125,45 @@ fn an_orphan_is_told_with_its_reason() {
     let recorder = phone.record(&orphaned.host, &[]);
     let worker = orphaned.worker_pid();
     phone.expect("orphan", "0", &worker.to_string());
+    recorder.end(Signal::INT);
+}
+
+#[test]
+fn news_that_rest_are_not_told_until_they_are_told_again() {
+    let mut host = Host::new(["H100"; 2]);
+    let phone = Phone::of(&host, "");
+    let [first, second] = [0, 1].map(|gpu| host.start_sleep(gpu, GIB));
+    let recorder = phone.record(&host, &[]);
+    let rest = |host: &Host, args: &[&str]| {
+        let output = host.run([&["rest"], args].concat());
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.text()
+    };
+    let text = rest(&host, &[&first.to_string(), "gpu0", "--for", "8h"]);
+    let has = |words: &str| text.contains(words);
+    assert!(
+        has(&format!("process {first}: not told until ")) && has("GPU 0: not told until "),
+        "{text}"
+    );
+    for pid in [first, second] {
+        host.process(pid).handle.kill();
+        host.process(pid).wait();
+    }
+    phone.expect("process_ended", "1", &format!("{second} sleep"));
+    phone.expect("gpu_free", "1", "GPU 1 is free");
+    assert_eq!(
+        rest(&host, &["--end"]),
+        "nothing rests: all news are told\n"
+    );
+    let third = host.start_sleep(0, GIB);
+    let has_recorded = || {
+        let recording = phone.file.display().to_string();
+        let rows = host.run(["export", &recording, "--of", "processes"]).text();
+        rows.contains(&format!(",{third},"))
+    };
+    wait_until("the recorder has seen the process", has_recorded);
+    host.process(third).handle.kill();
+    host.process(third).wait();
+    phone.expect("process_ended", "0", &format!("{third} sleep"));
     recorder.end(Signal::INT);
 }

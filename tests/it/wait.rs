@@ -20,7 +20,7 @@ const USAGE: i32 = 2;
 const NO_DRIVER: i32 = 3;
 const NOT_FOUND: i32 = 6;
 const NONE_FREE: i32 = 11;
-const LEAK: i32 = 13;
+const LEAK: i32 = 12;
 const FULL_SOON: i32 = 14;
 const TIMED_OUT: i32 = 124;
 

@@ -325,6 +325,10 @@ pub(super) fn process_facts(
         ("PID", id.pid.to_string()),
         ("COMMAND", command(snapshot, id)),
     ];
+    facts.extend(
+        id.start_ticks
+            .map(|ticks| ("START_TICKS", ticks.to_string())),
+    );
     if let Some(Ok(user)) = snapshot.process(id).map(|process| &process.facts.user) {
         facts.push(("USER", user.to_string()));
     }

@@ -16,7 +16,7 @@ use crate::app::event::{Alert, AlertKind};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{
-    Fleet, GpuOrProcess, HostModel, JobKey, NewsItem, NewsKind, Severity, VerdictKind,
+    Fleet, GpuOrProcess, HostModel, Job, JobKey, NewsItem, NewsKind, Severity, VerdictKind,
 };
 use crate::output::labels;
 use crate::protocol::host_key::HostKey;
@@ -166,9 +166,12 @@ fn of_host(kind: AlertKind, sentence: String) -> Alert {
     }
 }
 
-/// Adds the name of the host; to the sentence, where it could be another.
+/// Adds the name and the boot of the host; to the sentence, where it could be another.
 fn name_host(alerts: &mut [Alert], host: HostKey, fleet: &Fleet) {
+    let latest = fleet.host(host).and_then(HostModel::latest);
     for alert in alerts {
+        let boot_id = latest.map(|latest| latest.host.facts.boot_id.to_string());
+        alert.facts.extend(boot_id.map(|id| ("BOOT_ID", id)));
         let name = fleet.name(host);
         if fleet.has_many() {
             alert.sentence = format!("{name}: {}", alert.sentence);
@@ -196,7 +199,7 @@ impl HostNews {
             let is_idle = known.is_some_and(|known| known.is_idle);
             let job = model.job(id);
             let mut facts = process_facts(model, snapshot, id);
-            facts.extend(job.map(|job| ("JOB", job.name.clone())));
+            facts.extend(job.into_iter().flat_map(job_facts));
             let news = ProcessNews {
                 is_told: scope.includes(model, snapshot, &GpuOrProcess::Process(id)),
                 facts,
@@ -457,8 +460,18 @@ fn holder_facts(model: &HostModel, snapshot: &Snapshot, id: ProcessId) -> Vec<Al
         [one] => facts.extend(snapshot.gpus.get(*one).map(gpu_facts).unwrap_or_default()),
         more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
     }
-    facts.extend(model.job(id).map(|job| ("JOB", job.name.clone())));
+    facts.extend(model.job(id).into_iter().flat_map(job_facts));
     facts
+}
+
+/// Returns the name of a job, and its scheduler or container.
+fn job_facts(job: &Job) -> impl Iterator<Item = AlertFact> {
+    let origin = job
+        .origin
+        .as_ref()
+        .ok()
+        .map(|origin| ("JOB_ORIGIN", origin.to_string()));
+    std::iter::once(("JOB", job.name.clone())).chain(origin)
 }
 
 /// The kind of alert that an item of the news is; `None` for those that are not told.

@@ -12,6 +12,8 @@ use crate::app::fleet::alert_scope::AlertScope;
 use crate::app::fleet::told_news::{TellOptions, ToldNews};
 use crate::base::text::Text;
 use crate::base::units::ExactSpan;
+use crate::files::local_time;
+use crate::files::rests::{self, RestingNews};
 use crate::flags::values;
 use crate::model::Fleet;
 use crate::notify::{AlertProgram, Destination, Message, Notifications, Phase};
@@ -122,7 +124,13 @@ impl Telling {
     }
 
     pub(super) fn send(&mut self, messages: &[Message]) {
-        for message in messages {
+        if messages.is_empty() {
+            return;
+        }
+        // If the rests cannot be read, too much is told rather than too little.
+        let rests = rests::read(local_time::unix_ms()).unwrap_or_default();
+        let is_told = |message: &&Message| !rests.iter().any(|rest| rests_now(&rest.news, message));
+        for message in messages.iter().filter(is_told) {
             self.notifications.send(message);
         }
     }
@@ -135,6 +143,29 @@ impl Telling {
     /// Waits for messages that are on their way, no longer than `patience`.
     pub(super) fn close(self, patience: Duration) -> Vec<Text> {
         self.notifications.close(patience)
+    }
+}
+
+/// Whether a message is one of the news that rest.
+fn rests_now(news: &RestingNews, message: &Message) -> bool {
+    let is = |name: &str, value: &str| {
+        let mut facts = message.facts.iter();
+        facts.any(|(fact, known)| *fact == name && known == value)
+    };
+    match news {
+        RestingNews::Kind(kind) => message.kind == kind,
+        RestingNews::Gpu { boot_id, gpu } => {
+            is("BOOT_ID", boot_id) && message.gpu_ids.contains(gpu)
+        }
+        RestingNews::Process {
+            boot_id,
+            pid,
+            start_ticks,
+        } => {
+            is("BOOT_ID", boot_id)
+                && message.pid == Some(*pid)
+                && is("START_TICKS", &start_ticks.to_string())
+        }
     }
 }
 
@@ -158,7 +189,17 @@ fn message(alert: Alert) -> Message {
                 message.gpu_ids.push(value.clone());
                 message.facts.push((name, value));
             }
-            "JOB" => message.job = Some(value),
+            "JOB" => {
+                message.job_ids.push(value.clone());
+                message.job = Some(value);
+            }
+            "JOB_ORIGIN" => {
+                let name = message.job.as_deref().unwrap_or_default();
+                message.job = Some(format!("{name} ({value})"));
+                let id = value.rsplit(' ').next().map(str::to_owned);
+                message.job_ids.extend(id);
+                message.job_ids.push(value);
+            }
             "USER" => message.user = Some(value),
             "PID" => message.pid = value.parse().ok(),
             "COMMAND" => message.command = Some(value),
