@@ -2,19 +2,20 @@
 estimates a training step.
 
     python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null,
-                                 "measure": false, "gpus": [BYTES, …]}'
+                                 "precision": NAME or null, "measure": false, "gpus": [BYTES, …]}'
 
 Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to
 the standard error.
 """
 
+import contextlib
 import json
 import linecache
 import os
 import sys
 import traceback
 
-KEYS = ("model", "inputs", "optimizer", "loss", "batch")
+KEYS = ("model", "inputs", "optimizer", "loss", "targets", "batch")
 RETURNS = "(model, inputs), (model, inputs, optimizer), or a dict with %s" % ", ".join(KEYS)
 
 
@@ -30,30 +31,66 @@ def main(options):
         )
     estimates = import_estimates()
     check_torch()
-    arguments = call(options["file"], options["function"])
-    model, inputs, keywords, optimizer, loss, batch = understand(arguments, options["function"])
+    if options["measure"]:
+        from gputop_probe import measurement
+
+        return found_by(measurement.measure_training, {}, options)
+    device = estimates.cuda_without_memory()
+    with device.installed() if device else contextlib.nullcontext():
+        return found_by(estimates.estimate, {"device": device}, options)
+
+
+def found_by(estimate, place, options):
+    """Calls the user's function, and estimates what it returns."""
+    arguments = understand(call(options["file"], options["function"]), options["function"])
     if options["optimizer"] is not None:
-        optimizer = None if options["optimizer"] == "none" else options["optimizer"]
-    doing = "measuring" if options["measure"] else "estimating"
+        named = None if options["optimizer"] == "none" else options["optimizer"]
+        arguments["optimizer"] = named
+    if options["precision"] is not None:
+        arguments["precision"] = options["precision"]
+    model, inputs, keywords = (arguments.pop(name) for name in ("model", "inputs", "keywords"))
     try:
-        estimate = estimates.measure_training if options["measure"] else estimates.estimate
-        found = estimate(model, *inputs, optimizer=optimizer, loss=loss, batch=batch, **keywords)
+        found = estimate(model, *inputs, **arguments, **place, **keywords)
         result = found.dictionary()
         result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]
     except Exception as error:
-        hint = (
-            "; a model that looks at values of tensors needs --measure, on a GPU"
-            if "meta" in str(error)
-            else ""
-        )
-        raise Failure(
-            "%s a step of %s failed: %s%s" % (doing, type(model).__name__, describe(error), hint)
-        )
+        doing = "measuring" if options["measure"] else "estimating"
+        raise Failure("%s a step of %s failed: %s" % (doing, type(model).__name__, reason(error)))
     import torch
 
-    result["optimizer"] = name_of(optimizer)
+    result["optimizer"] = name_of(arguments["optimizer"])
     result["torch"] = str(torch.__version__)
     return result
+
+
+# Errors of PyTorch about tensors without data, by the name of their class.
+WITHOUT_DATA = (
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "GuardOnDataDependentSymNode",
+    "UnsupportedOperatorException",
+    "UnsupportedFakeTensorException",
+)
+
+
+def reason(error):
+    """Why a step failed, and what to do."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    if any(name in WITHOUT_DATA for name in kinds) or "fake tensor" in str(error).lower():
+        return (
+            "it looks at values that tensors without data do not have, in %s%s: "
+            "--measure runs it on a GPU instead" % (first_word(error), place(error))
+        )
+    hint = (
+        "; a model that looks at values of tensors needs --measure, on a GPU"
+        if "meta" in str(error)
+        else ""
+    )
+    return describe(error) + hint
+
+
+def first_word(error):
+    return str(error).split()[0].rstrip(",") if str(error).split() else type(error).__name__
 
 
 def import_estimates():
@@ -125,9 +162,7 @@ def run(doing, function, *arguments):
 
 
 def understand(returned, name):
-    """The model, inputs, keyword arguments, optimizer, loss and batch that the function
-    returned.
-    """
+    """What the function returned, as arguments of `estimate`."""
     import torch
 
     if isinstance(returned, dict):
@@ -157,14 +192,15 @@ def understand(returned, name):
             "%s() returned %s as the inputs, which must be a tensor, several, or a dict of them"
             % (name, kind_of(found.get("inputs")))
         )
-    return (
-        model,
-        inputs,
-        keywords,
-        found.get("optimizer", "adamw"),
-        found.get("loss"),
-        found.get("batch"),
-    )
+    return {
+        "model": model,
+        "inputs": inputs,
+        "keywords": keywords,
+        "optimizer": found.get("optimizer", "adamw"),
+        "loss": found.get("loss"),
+        "targets": found.get("targets"),
+        "batch": found.get("batch"),
+    }
 
 
 def kind_of(value):

@@ -6,10 +6,13 @@
 mod text;
 
 use std::env;
-use std::io::{self, Read};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::str::FromStr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
@@ -28,7 +31,7 @@ use crate::output::{self, Exit, TextStyle};
 pub(crate) struct EstimateArgs {
     /// A file and a function in it, such as `model.py:build`. The function has no parameters, and
     /// returns `(model, inputs)`, `(model, inputs, optimizer)`, or a dict with `model`, `inputs`,
-    /// `optimizer`, `loss` and `batch`
+    /// `optimizer`, `loss`, `targets` and `batch`
     #[arg(value_name = "FILE:FUNCTION")]
     subject: EstimateSubject,
 
@@ -40,6 +43,10 @@ pub(crate) struct EstimateArgs {
     /// `none` for inference [default: the one that the function returns, or `adamw`]
     #[arg(long, value_name = "NAME", value_parser = OPTIMIZERS, hide_possible_values = true)]
     optimizer: Option<String>,
+
+    /// Run the model and its loss in autocast of this precision: `bf16` or `fp16`
+    #[arg(long, value_name = "NAME", value_parser = ["bf16", "fp16"], hide_possible_values = true)]
+    precision: Option<String>,
 
     /// Run training steps on the current GPU, with the whole batch and with half of it, and measure
     /// their peaks
@@ -141,6 +148,9 @@ const OPTIMIZERS: [&str; 8] = [
 /// The memory that CUDA takes besides PyTorch's, as the script assumes.
 const CONTEXT: Bytes = Bytes(800 << 20);
 
+/// The time that an estimate may take. Steps on the GPU may take longer.
+const LIMIT: Duration = Duration::from_mins(2);
+
 /// Prints an estimate. Fails if the standard output cannot be written.
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     let (gpus, why_none) = match args.gpu_memory {
@@ -223,13 +233,16 @@ fn ask(args: &EstimateArgs, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> 
     let python = args.python.clone().unwrap_or_else(default_python);
     let arguments = json!({
         "file": subject.file, "function": subject.function, "optimizer": args.optimizer,
-        "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
+        "precision": args.precision, "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
     });
     let mut command = Command::new(&python);
     command
         .arg(folder.join("estimate_command.py"))
         .arg(arguments.to_string())
         .stdout(Stdio::piped());
+    if !args.measure {
+        hide_gpus(&mut command, &folder);
+    }
     let cannot_run = |error: io::Error| {
         Text::new(format!(
             "cannot run {}: {error}: name the Python of your environment with --python",
@@ -237,24 +250,52 @@ fn ask(args: &EstimateArgs, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> 
         ))
     };
     let mut child = command.spawn().map_err(cannot_run)?;
-    let mut line = String::new();
-    let read = child
-        .stdout
-        .take()
-        .map(|mut stdout| stdout.read_to_string(&mut line));
+    let limit = (!args.measure).then_some(LIMIT);
+    let Some(line) = first_line(&mut child, limit) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(Text::new(format!(
+            "{} gave no estimate in {} seconds, and was ended: estimate a smaller model, or fewer layers of it",
+            subject.function,
+            LIMIT.as_secs()
+        )));
+    };
     let status = child.wait().map_err(cannot_run)?;
-    match serde_json::from_str(
-        line.lines()
-            .next()
-            .filter(|_| matches!(read, Some(Ok(_))))
-            .unwrap_or(""),
-    ) {
+    match serde_json::from_str(&line) {
         Ok(ScriptAnswer::Estimated(estimate)) => Ok(*estimate),
         Ok(ScriptAnswer::Failed { error }) => Err(Text::new(error)),
         Err(_) => Err(Text::new(format!(
             "{} gave no estimate, and ended with {status}",
             python.display()
         ))),
+    }
+}
+
+/// Keeps a Python from the GPUs of this host: CUDA finds none, and no driver that would open one.
+fn hide_gpus(command: &mut Command, folder: &Path) {
+    let mut paths = folder.join("no_driver").into_os_string();
+    if let Some(inherited) = env::var_os("LD_LIBRARY_PATH").filter(|paths| !paths.is_empty()) {
+        paths.push(":");
+        paths.push(inherited);
+    }
+    command
+        .env("LD_LIBRARY_PATH", paths)
+        .env("CUDA_VISIBLE_DEVICES", "");
+}
+
+/// Returns the first line that a child prints, or an empty one if it prints none. `None`: the limit
+/// has passed.
+fn first_line(child: &mut Child, limit: Option<Duration>) -> Option<String> {
+    let stdout = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(stdout).read_line(&mut line);
+        let _ = sender.send(line);
+    });
+    match limit {
+        Some(limit) => receiver.recv_timeout(limit).ok(),
+        None => receiver.recv().ok(),
     }
 }
 

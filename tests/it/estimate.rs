@@ -134,6 +134,49 @@ fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
 }
 
 #[test]
+fn an_estimate_is_kept_from_the_gpus_and_a_measurement_is_not() {
+    let host = host();
+    let answer = ANSWER.replace("[2500, 0]", "[700]");
+    let script = format!(
+        "#!/bin/sh\nprintf '%s\\n%s\\n%s\\n' \"$2\" \"${{CUDA_VISIBLE_DEVICES-unset}}\" \"$LD_LIBRARY_PATH\" > asked\nprintf '%s\\n' '{answer}'\n"
+    );
+    let python = host.install_script("fake-python", &script);
+    let asked = |more: &[&str]| {
+        let python = python.display().to_string();
+        let arguments = [
+            "model.py:build",
+            "--python",
+            &python,
+            "--gpu-memory",
+            "24G",
+            "--precision",
+            "bf16",
+        ];
+        let mut command = estimate(&host, &[&arguments, more].concat());
+        let output = run(command
+            .env("LD_LIBRARY_PATH", "/own")
+            .env_remove("CUDA_VISIBLE_DEVICES"));
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let text = fs::read_to_string(host.path("asked")).expect("Python was asked");
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let estimated = asked(&[]);
+    assert!(
+        estimated[0].contains(r#""precision":"bf16""#),
+        "{estimated:?}"
+    );
+    assert_eq!(estimated[1], "", "{estimated:?}");
+    let (no_driver, own) = estimated[2].split_once(':').expect("two folders");
+    assert_eq!(own, "/own");
+    assert!(Path::new(no_driver).join("libcuda.so.1").is_file());
+    let measured = asked(&["--measure"]);
+    assert_eq!(
+        (measured[1].as_str(), measured[2].as_str()),
+        ("unset", "/own")
+    );
+}
+
+#[test]
 fn a_named_amount_of_memory_replaces_the_gpus_and_json_has_all_of_it() {
     let host = host();
     let python = fake_python(&host, &ANSWER.replace("[2500, 0]", "[700]"));

@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 from gputop_probe import (
     causes,
     code_lines,
-    estimates,
     extended,
     graphs,
     holders,
@@ -535,19 +534,6 @@ class BlackBoxTest(unittest.TestCase):
             cause(requested=gib, free=0, total=8 * gib, stats=stats(8, 8), leaks=[leak]),
             "kept_outputs",
         )
-
-
-class EstimateTest(unittest.TestCase):
-    def test_two_measured_steps_give_the_batch_that_fits(self):
-        mib = 1 << 20
-        found = estimates.measured((16, 1600 * mib), (8, 900 * mib), gpu_bytes=10000 * mib)
-        self.assertEqual(found.per_sample, 87.5 * mib)
-        self.assertEqual(found.fixed, 200 * mib)
-        self.assertEqual(found.largest_batch, int((9700 - 800 - 200) / 87.5))
-        self.assertTrue(json.loads(found.json())["measured"])
-        self.assertIn("largest batch", str(found))
-        with self.assertRaises(ValueError):
-            estimates.measured((8, 1), (8, 2))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Tests of estimates without torch: python3 -m unittest discover -s tests/probe"""
 
+import json
 import sys
 import types
 import unittest
@@ -8,7 +9,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
-from gputop_probe import estimates  # noqa: E402
+from gputop_probe import estimates, measurement  # noqa: E402
 
 
 class LargestBatch(unittest.TestCase):
@@ -40,6 +41,19 @@ class LargestBatch(unittest.TestCase):
     def test_an_unlimited_batch_has_no_number(self):
         self.check(lambda count: 1000, 8, 0, 5000, None)
         self.check(lambda count: 1000, 8, 0.001, 5000, None)
+
+
+class Measured(unittest.TestCase):
+    def test_two_measured_steps_give_the_batch_that_fits(self):
+        mib = 1 << 20
+        found = measurement.measured((16, 1600 * mib), (8, 900 * mib), gpu_bytes=10000 * mib)
+        self.assertEqual(found.per_sample, 87.5 * mib)
+        self.assertEqual(found.fixed, 200 * mib)
+        self.assertEqual(found.largest_batch, int((9700 - 800 - 200) / 87.5))
+        self.assertTrue(json.loads(found.json())["measured"])
+        self.assertIn("largest batch", str(found))
+        with self.assertRaises(ValueError):
+            measurement.measured((8, 1), (8, 2))
 
 
 class FakeTensor:
@@ -86,7 +100,8 @@ class Measure(unittest.TestCase):
             max_memory_allocated=lambda: peaks[0],
         )
         with mock.patch.dict(sys.modules, {"torch": torch}):
-            return estimates.measure_training(Model(), FakeTensor(*shape), optimizer=None), batches
+            model, inputs = Model(), FakeTensor(*shape)
+            return measurement.measure_training(model, inputs, optimizer=None), batches
 
     def test_two_batches_give_the_slope(self):
         found, batches = self.measure((32, 3))

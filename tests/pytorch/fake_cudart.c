@@ -1,8 +1,9 @@
 // A fake CUDA runtime for a machine without a GPU: device memory is host memory, and kernels do nothing. That is enough for
 // PyTorch's own allocator to work and count; results of kernels are undefined.
 //
-// FAKE_CUDA_DEVICES (1) and FAKE_CUDA_TOTAL_MB (8192) describe the machine. FAKE_CUDA_LOG names a file that has the memory in
-// use of each device, in bytes, as a driver would report it. FAKE_CUDA_BUSY: see below.
+// FAKE_CUDA_DEVICES (1; none if CUDA_VISIBLE_DEVICES is empty) and FAKE_CUDA_TOTAL_MB (8192) describe the machine.
+// FAKE_CUDA_LOG names a file that has the memory in use of each device, in bytes, as a driver would report it.
+// FAKE_CUDA_BUSY: see below.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>
@@ -31,6 +32,8 @@ static void start(void) {
     const char *variable = getenv("FAKE_CUDA_DEVICES");
     if (devices >= 0) return;
     devices = variable ? atoi(variable) : 1;
+    variable = getenv("CUDA_VISIBLE_DEVICES");
+    if (variable && !*variable) devices = 0;
     variable = getenv("FAKE_CUDA_TOTAL_MB");
     total = (size_t)(variable ? atol(variable) : 8192) << 20;
 }
@@ -50,7 +53,7 @@ static int take(int device, long amount) {
     return 1;
 }
 
-int cudaGetDeviceCount(int *number) { start(); *number = devices; return 0; }
+int cudaGetDeviceCount(int *number) { start(); *number = devices; return devices ? 0 : 100; }
 int cudaGetDevice(int *device) { *device = current; return 0; }
 int cudaSetDevice(int device) { current = device; return 0; }
 int cudaDriverGetVersion(int *version) { *version = 13020; return 0; }
@@ -83,6 +86,7 @@ int PROPERTIES(struct cudaDeviceProp *it, int device) {
 int cudaDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
         case 1: *value = 1024; break;
+        case 5: *value = 2147483647; break;
         case 8: *value = 49152; break;
         case 10: *value = 32; break;
         case 16: *value = 132; break;
