@@ -35,7 +35,7 @@ def main(options):
         from gputop_probe import measurement
 
         return found_by(measurement.measure_training, {}, options)
-    device = estimates.cuda_without_memory()
+    device = estimates.cuda_without_memory(is_alone=True)
     with device.installed() if device else contextlib.nullcontext():
         return found_by(estimates.estimate, {"device": device}, options)
 
@@ -81,12 +81,15 @@ def reason(error):
             "it looks at values that tensors without data do not have, in %s%s: "
             "--measure runs it on a GPU instead" % (first_word(error), place(error))
         )
-    hint = (
-        "; a model that looks at values of tensors needs --measure, on a GPU"
-        if "meta" in str(error)
-        else ""
-    )
-    return describe(error) + hint
+    import torch
+    from gputop_probe.estimates import can_follow_cuda
+
+    if not can_follow_cuda(torch):
+        return (
+            "%s; PyTorch 2.6 or later can estimate more models, and --measure runs them on a GPU"
+            % describe(error)
+        )
+    return describe(error)
 
 
 def first_word(error):

@@ -3,6 +3,7 @@
 //! A script of the probe runs in the user's Python, calls a function that returns a model and
 //! inputs, and answers in JSON.
 
+mod gpu_names;
 mod text;
 
 use std::env;
@@ -39,8 +40,8 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
 
-    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or `lion`;
-    /// `none` for inference [default: the one that the function returns, or `adamw`]
+    /// Use this optimizer: `adamw`, `adam`, `sgd`, `sgd_momentum`, `rmsprop`, `adagrad` or
+    /// `adafactor`, or by formula `lion` or `adamw8bit`; `none` for inference [default: the one that the function returns, or `adamw`]
     #[arg(long, value_name = "NAME", value_parser = OPTIMIZERS, hide_possible_values = true)]
     optimizer: Option<String>,
 
@@ -57,6 +58,10 @@ pub(crate) struct EstimateArgs {
     /// of this host]
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     gpu_memory: Option<Bytes>,
+
+    /// Find the largest batch for a GPU of this name, such as `RTX 4090` or `H100`; repeatable
+    #[arg(long, value_name = "NAME", value_parser = gpu_names::parse)]
+    gpu: Vec<GpuKind>,
 
     #[command(flatten)]
     read: ReadArgs,
@@ -108,6 +113,9 @@ struct TrainingEstimate {
     /// The name of the optimizer; absent for inference.
     optimizer: Option<String>,
     assumptions: Vec<String>,
+    /// The names of the parts that are computed from the parameters, and do not come from a step.
+    #[serde(default)]
+    by_formula: Vec<String>,
     torch: String,
 }
 
@@ -134,14 +142,16 @@ struct GpuKind {
 }
 
 /// The optimizers that an estimate knows by name.
-const OPTIMIZERS: [&str; 8] = [
+const OPTIMIZERS: [&str; 10] = [
     "adamw",
     "adam",
     "sgd",
     "sgd_momentum",
     "rmsprop",
     "adagrad",
+    "adafactor",
     "lion",
+    "adamw8bit",
     "none",
 ];
 
@@ -153,19 +163,19 @@ const LIMIT: Duration = Duration::from_mins(2);
 
 /// Prints an estimate. Fails if the standard output cannot be written.
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
-    let (gpus, why_none) = match args.gpu_memory {
-        Some(memory) => (
-            vec![GpuKind {
-                name: "a GPU".to_owned(),
-                memory,
-                count: 1,
-            }],
-            None,
-        ),
-        None => match gpus_here(&args.read.this_host(Some(PROBE_INTERVAL)))? {
+    let mut named = args.gpu.clone();
+    named.extend(args.gpu_memory.map(|memory| GpuKind {
+        name: "a GPU".to_owned(),
+        memory,
+        count: 1,
+    }));
+    let (gpus, why_none) = if named.is_empty() {
+        match gpus_here(&args.read.this_host(Some(PROBE_INTERVAL)))? {
             Ok(gpus) => (gpus, None),
             Err(why) => (Vec::new(), Some(why)),
-        },
+        }
+    } else {
+        (named, None)
     };
     match ask(args, &gpus) {
         Ok(estimate) if args.output.json => output::print_json(&to_json(args, &estimate, &gpus))?,
@@ -337,7 +347,7 @@ fn to_json(
         "optimizer_state_bytes": bytes.optimizer_state, "buffers_bytes": bytes.buffers, "inputs_bytes": bytes.inputs,
         "activations_bytes": bytes.activations, "fixed_bytes": bytes.fixed, "peak_bytes": bytes.peak,
         "total_bytes": bytes.peak + CONTEXT, "bytes_per_sample": estimate.per_sample, "gpus": gpus,
-        "assumptions": estimate.assumptions,
+        "assumptions": estimate.assumptions, "by_formula": estimate.by_formula,
     })
 }
 

@@ -209,6 +209,52 @@ fn a_named_amount_of_memory_replaces_the_gpus_and_json_has_all_of_it() {
 }
 
 #[test]
+fn gpus_are_named_and_a_formula_is_said() {
+    let host = host();
+    let answer = ANSWER.replace("[2500, 0]", "[700, 80, 9]").replace(
+        r#""measured""#,
+        r#""by_formula": ["optimizer_state"], "measured""#,
+    );
+    let python = fake_python(&host, &answer);
+    let arguments = [
+        "model.py:build",
+        "--python",
+        &python,
+        "--gpu",
+        "rtx 4090",
+        "--gpu",
+        "NVIDIA T4",
+        "--gpu-memory",
+        "8GiB",
+        "--optimizer",
+        "adamw8bit",
+    ];
+    let output = run(&mut estimate(&host, &arguments));
+    let text = output.text();
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    for line in [
+        "  optimizer state       95.0 MiB  by formula",
+        "RTX 4090  24.0 GiB            700",
+        "T4        15.0 GiB             80",
+        "a GPU      8.0 GiB              9",
+    ] {
+        assert!(
+            text.lines().any(|shown| shown == line),
+            "{line} is not in {text}"
+        );
+    }
+    let unknown = run(&mut estimate(
+        &host,
+        &["model.py:build", "--gpu", "RTX 9999"],
+    ));
+    check_refusal(
+        &unknown,
+        2,
+        "gputop knows no GPU of this name: give its memory with --gpu-memory",
+    );
+}
+
+#[test]
 fn a_host_without_a_gpu_says_how_to_name_one() {
     let host = host();
     let python = fake_python(&host, &ANSWER.replace("[2500, 0]", "[]"));

@@ -56,6 +56,8 @@ class Estimate:
         self.peak_of = None
         self.assumptions = tuple(assumptions)
         self.measured = measured
+        # The parts that are computed from the parameters, and do not come from a step.
+        self.by_formula = []
 
     def __getattr__(self, name):
         try:
@@ -84,6 +86,7 @@ class Estimate:
             "bytes": dict(self.parts),
             "measured": self.measured,
             "assumptions": list(self.assumptions),
+            "by_formula": self.by_formula,
         }
         for name in ("batch", "per_sample", "gpu_bytes", "largest_batch"):
             if getattr(self, name) is not None:
@@ -142,14 +145,15 @@ def estimate(
     """Estimates a training step of `model(*inputs, **keywords)`.
 
     `optimizer` is an optimizer of the model, a function of parameters that makes one, a name
-    (adamw, adam, sgd, sgd_momentum, rmsprop, adagrad, lion), or None for inference. `loss` is a
+    (adamw, adam, sgd, sgd_momentum, rmsprop, adagrad, adafactor, lion, adamw8bit), or None for
+    inference. `loss` is a
     function of the output, and of the targets if there are any; by default all floating-point
     outputs are summed. The batch is the first dimension of the first input; all inputs and targets
     with that first dimension are scaled together. `precision` is "bf16" or "fp16" for autocast
     around the model. With `gpu_gib` or `gpu_bytes`, the result has the largest batch that fits.
     """
     from .nested import tensors_of
-    from .simulation import Subject, simulate
+    from .simulation import Subject, is_by_formula, simulate
 
     if gpu_gib is not None:
         gpu_bytes = int(gpu_gib * (1 << 30))
@@ -178,6 +182,8 @@ def estimate(
         gpu_bytes,
         assumptions=assumptions(device, subject, parts),
     )
+    if is_by_formula(optimizer):
+        found.by_formula.append("optimizer_state")
     if seconds < SECONDS_TO_SEARCH:
         found.peak_of = lambda count: simulated(count)["peak"]
     if gpu_bytes is not None:
@@ -185,17 +191,22 @@ def estimate(
     return found
 
 
-def cuda_without_memory():
+def cuda_without_memory(is_alone=False):
     """The CUDA device on which steps run without data. None: this PyTorch is older than 2.6, and
-    cannot have it.
+    cannot have it. `is_alone` says that the process does nothing else, and may not ask a driver.
     """
     import torch
 
-    if not hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+    if not can_follow_cuda(torch):
         return None
     from .fake_cuda import FakeCuda
 
-    return FakeCuda()
+    return FakeCuda(is_alone or not torch.cuda.is_available())
+
+
+def can_follow_cuda(torch):
+    version = tuple(int(number) for number in str(torch.__version__).split(".")[:2])
+    return version >= (2, 6) and hasattr(torch._C, "_only_lift_cpu_tensors")
 
 
 def _meta_device():

@@ -6,6 +6,8 @@ calls no driver, so no GPU is needed, and none is opened.
 """
 
 import contextlib
+import ctypes
+import os
 import types
 
 import torch
@@ -46,6 +48,9 @@ class Stream:
 
     def query(self):
         return True
+
+    def is_capturing(self):
+        return False
 
     def elapsed_time(self, end):
         return 0.0
@@ -101,8 +106,26 @@ FUNCTIONS = {
 }
 
 
+# The same of `torch.accelerator`.
+OF_ACCELERATOR = {
+    "is_available": _constantly(True),
+    "device_count": _constantly(1),
+    "current_accelerator": lambda *arguments, **keywords: torch.device("cuda"),
+    "current_device_index": _constantly(0),
+    "current_device_idx": _constantly(0),
+    "set_device_index": _constantly(None),
+    "set_device_idx": _constantly(None),
+    "current_stream": lambda *arguments: Stream(),
+    "set_stream": _constantly(None),
+    "synchronize": _constantly(None),
+    "empty_cache": _constantly(None),
+}
 # Random values of weights on the CPU, which need no computing: nothing depends on them.
 UNNEEDED = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
+
+
+# The symbol of `c10::impl::device_guard_impl_registry`.
+DEVICES_OF_C10 = "_ZN3c104impl26device_guard_impl_registryE"
 
 
 class _FakeMode(fake_tensor.FakeTensorMode):
@@ -120,11 +143,13 @@ class FakeCuda(TorchDispatchMode):
 
     name = "cuda"
 
-    def __init__(self):
+    def __init__(self, pretends):
         super().__init__()
+        # Whether `torch.cuda` has to be told of the device, because the process uses no GPU.
+        self.pretends = pretends
         self.fake = _FakeMode(allow_non_fake_inputs=True)
         self.memory = Memory("cuda")
-        self.is_installed = False
+        self.is_installed = self.is_guessing = False
         # Parameters of modules that were moved, and their successors, by their IDs.
         self.moved = {}
         # The names of the operations that ran, and the type of the last autocast.
@@ -140,16 +165,45 @@ class FakeCuda(TorchDispatchMode):
 
     @contextlib.contextmanager
     def installed(self):
-        """Lets `torch.cuda` describe the device, and operations run on it."""
+        """The device is there."""
         if self.is_installed:
             yield
             return
         self.is_installed = True
-        saved = {}
-        for name, value in FUNCTIONS.items():
-            if hasattr(torch.cuda, name):
-                saved[name] = getattr(torch.cuda, name)
-                setattr(torch.cuda, name, value)
+        try:
+            described = self.described() if self.pretends else contextlib.nullcontext()
+            with described, self.followed():
+                yield
+        finally:
+            self.is_installed = False
+
+    @contextlib.contextmanager
+    def followed(self):
+        """Operations run on the device."""
+        saved_engine = self.wrap_engine()
+        # One thread sees all operations. cuDNN has functions of its own for recurrent layers, which
+        # need data.
+        try:
+            with torch.autograd.set_multithreading_enabled(False), OperationsOfCuda(
+                self
+            ), self, torch.backends.cudnn.flags(enabled=False):
+                yield
+        finally:
+            for owner, name, value in saved_engine:
+                setattr(owner, name, value)
+
+    @contextlib.contextmanager
+    def described(self):
+        """`torch.cuda` describes the device, and PyTorch asks no driver."""
+        saved = []
+        for module, functions in (
+            (torch.cuda, FUNCTIONS),
+            (getattr(torch, "accelerator", None), OF_ACCELERATOR),
+        ):
+            for name, value in functions.items():
+                if hasattr(module, name):
+                    saved.append((module, name, getattr(module, name)))
+                    setattr(module, name, value)
         inits = [
             name for name in ("init_gpu_context", "init_cuda_context") if hasattr(fake_tensor, name)
         ]
@@ -158,26 +212,17 @@ class FakeCuda(TorchDispatchMode):
             setattr(fake_tensor, name, _constantly(None))
         was_lifting = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
-        torch._C._ensureCUDADeviceGuardSet()
         _hide_accelerator()
-        saved_engine = self.wrap_engine()
         move = torch.nn.Module._apply
         torch.nn.Module._apply = self.wrap_moving(move)
         try:
-            # Autograd has no thread for a device that no driver knows. cuDNN has functions of its
-            # own for recurrent layers, which need data.
-            with torch.autograd.set_multithreading_enabled(False), OperationsOfCuda(
-                self
-            ), self, torch.backends.cudnn.flags(enabled=False):
+            with _no_driver():
                 yield
         finally:
-            self.is_installed = False
             torch.nn.Module._apply = move
-            for owner, name, value in saved_engine:
-                setattr(owner, name, value)
             torch._C._set_only_lift_cpu_tensors(was_lifting)
-            for name, value in saved.items():
-                setattr(torch.cuda, name, value)
+            for module, name, value in saved:
+                setattr(module, name, value)
             for name, value in saved_inits.items():
                 setattr(fake_tensor, name, value)
 
@@ -192,7 +237,7 @@ class FakeCuda(TorchDispatchMode):
 
         def inside(is_inside, call):
             def wrapped(*arguments, **keywords):
-                before, self.is_in_engine = self.is_in_engine, is_inside
+                before, self.is_in_engine = self.is_in_engine, is_inside and self.pretends
                 try:
                     # The engine runs where the mode of operations is switched off.
                     with contextlib.nullcontext() if is_inside else OperationsOfCuda(self):
@@ -240,6 +285,17 @@ class FakeCuda(TorchDispatchMode):
         while id(tensor) in self.moved:
             tensor = self.moved[id(tensor)][1]
         return tensor
+
+    @contextlib.contextmanager
+    def guessing(self):
+        """The optimizer runs: a number that it reads from a tensor is 1, because the memory of its
+        state does not depend on numbers.
+        """
+        self.is_guessing = True
+        try:
+            yield
+        finally:
+            self.is_guessing = False
 
     def tensor(self, like, shape=None, value=None):
         """A new tensor of the device, with the type of another."""
@@ -306,6 +362,8 @@ class FakeCuda(TorchDispatchMode):
             fake_tensor.DataDependentOutputException,
             fake_tensor.DynamicOutputShapeException,
         ):
+            if values is None and self.is_guessing and name.startswith("_local_scalar_dense"):
+                return 1.0 if arguments[0].is_floating_point() else 1
             if values is None:
                 raise
             result = changed(values, lambda value: self.tensor(value, value=value))
@@ -385,6 +443,23 @@ def _elements(function, arguments):
     return sum(tensor.numel() for tensor in tensors_of(made))
 
 
+@contextlib.contextmanager
+def _no_driver():
+    """Lets PyTorch's C++ ask nothing of CUDA about streams and devices: in its table of devices,
+    CUDA gets the entry of the meta device, which has none. A PyTorch for the CPU has no entry of
+    CUDA.
+    """
+    library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+    kinds = torch._C._autograd.DeviceType
+    table = (ctypes.c_void_p * (int(kinds.Meta) + 1)).in_dll(library, DEVICES_OF_C10)
+    before = table[int(kinds.CUDA)]
+    table[int(kinds.CUDA)] = table[int(kinds.Meta)]
+    try:
+        yield
+    finally:
+        table[int(kinds.CUDA)] = before
+
+
 def _hide_accelerator():
     """Lets a PyTorch with CUDA take another device for its accelerator, so that autograd asks no
     driver for streams.
@@ -393,3 +468,6 @@ def _hide_accelerator():
         "privateuseone"
     ):
         torch.utils.rename_privateuse1_backend("gputop")
+        module = types.ModuleType("torch.gputop")
+        vars(module).update(FUNCTIONS)
+        torch._register_device_module("gputop", module)

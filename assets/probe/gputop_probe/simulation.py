@@ -9,15 +9,32 @@ import torch
 from .nested import changed, tensors_of
 from .step_memory import KEPT_ELEMENTS, MovedTensors, bytes_of, rounded
 
-# State of well-known optimizers: tensors of the parameter's size, for each parameter.
-STATES = {"sgd": 0, "sgd_momentum": 1, "adagrad": 1, "rmsprop": 1, "lion": 1, "adam": 2, "adamw": 2}
+# Optimizers of PyTorch by their names, and their options.
 KINDS = {
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "sgd": "SGD",
-    "sgd_momentum": "SGD",
-    "rmsprop": "RMSprop",
-    "adagrad": "Adagrad",
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "sgd": ("SGD", {}),
+    "sgd_momentum": ("SGD", {"momentum": 0.9}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adafactor": ("Adafactor", {}),
+}
+
+
+def _eight_bits(parameter):
+    """The state of 8-bit Adam of bitsandbytes: two bytes for an element, and two scales for each
+    256 of them. Small parameters have two numbers of four bytes.
+    """
+    count = parameter.numel()
+    if count < 4096:
+        return 2 * rounded(4 * count)
+    return 2 * (rounded(count) + rounded(4 * -(-count // 256)))
+
+
+# Optimizers that PyTorch lacks: the bytes of the state of a parameter.
+FORMULAS = {
+    "lion": lambda parameter: bytes_of([parameter]),
+    "adamw8bit": _eight_bits,
 }
 
 
@@ -71,13 +88,12 @@ class _Step:
             parameter for parameter in self.model.parameters() if parameter.requires_grad
         ]
         self.is_training = subject.optimizer is not None and bool(self.parameters)
-        self.optimizer, states = None, 0
+        # The bytes of the state of an optimizer that cannot run here.
+        self.optimizer, self.extra = None, 0
         if self.is_training:
-            self.optimizer, states = _optimizer_of(
+            self.optimizer, self.extra = _optimizer_of(
                 device, subject.optimizer, self.parameters, copies
             )
-        # State of an optimizer that cannot run here.
-        self.extra = round(states * bytes_of(self.parameters))
 
     def run(self):
         peak = 0
@@ -120,7 +136,8 @@ class _Step:
             parameter.grad = None
         total.backward()
         if self.optimizer is not None:
-            self.optimizer.step()
+            with self.device.guessing():
+                self.optimizer.step()
 
     def moved(self, value):
         return changed(value, lambda tensor: self.moved_tensor(tensor, False))
@@ -186,33 +203,38 @@ def _copied(device, module, copies):
 
 
 def _optimizer_of(device, optimizer, parameters, copies):
-    """An optimizer for the copies. Returns (optimizer or None, state tensors per parameter that
-    are counted instead).
+    """An optimizer for the copies. Returns (optimizer or None, bytes of state that are counted
+    instead).
     """
     if isinstance(optimizer, torch.optim.Optimizer):
-        return _copied_optimizer(device, optimizer, copies)
+        return _copied_optimizer(device, optimizer, parameters, copies)
     return new_optimizer(optimizer, parameters)
+
+
+def is_by_formula(optimizer):
+    """Returns whether the state of an optimizer is computed from the parameters."""
+    return isinstance(optimizer, str) and optimizer.lower() in FORMULAS
 
 
 def new_optimizer(optimizer, parameters):
     """An optimizer of a name or a function. Returns what `_optimizer_of` returns."""
-    if isinstance(optimizer, str):
-        name = optimizer.lower()
-        if name not in STATES:
-            raise ValueError(
-                "unknown optimizer %r: one of %s" % (optimizer, ", ".join(sorted(STATES)))
-            )
-        if name not in KINDS:
-            return None, STATES[name]
-        options = {"momentum": 0.9} if name == "sgd_momentum" else {}
-        made = getattr(torch.optim, KINDS[name])(parameters, lr=1e-3, **options)
-    else:
+    if not isinstance(optimizer, str):
         made = optimizer(parameters)
+    elif is_by_formula(optimizer):
+        return None, sum(FORMULAS[optimizer.lower()](parameter) for parameter in parameters)
+    elif optimizer.lower() in KINDS:
+        name, options = KINDS[optimizer.lower()]
+        if not hasattr(torch.optim, name):
+            raise ValueError("PyTorch %s has no optimizer %s" % (torch.__version__, name))
+        made = getattr(torch.optim, name)(parameters, lr=1e-3, **options)
+    else:
+        names = sorted(list(KINDS) + list(FORMULAS))
+        raise ValueError("unknown optimizer %r: one of %s" % (optimizer, ", ".join(names)))
     _like_cuda(made)
     return made, 0
 
 
-def _copied_optimizer(device, optimizer, copies):
+def _copied_optimizer(device, optimizer, parameters, copies):
     held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     states = [
         tensor
@@ -237,7 +259,8 @@ def _copied_optimizer(device, optimizer, copies):
     try:
         made = copy.deepcopy(optimizer, copies)
     except Exception:
-        return None, len(states) / max(1, len(optimizer.state)) if states else 2
+        tensors = len(states) / max(1, len(optimizer.state)) if states else 2
+        return None, round(tensors * bytes_of(parameters))
     _like_cuda(made)
     return made, 0
 

@@ -93,6 +93,15 @@ fn parts(estimate: &TrainingEstimate) -> [(&'static str, Option<Bytes>, &'static
     } else {
         "the most at one time"
     };
+    let optimizer_state = if estimate
+        .by_formula
+        .iter()
+        .any(|part| part == "optimizer_state")
+    {
+        "by formula"
+    } else {
+        ""
+    };
     let peak = if estimate.measured {
         ""
     } else {
@@ -101,7 +110,7 @@ fn parts(estimate: &TrainingEstimate) -> [(&'static str, Option<Bytes>, &'static
     [
         ("parameters", bytes.parameters, ""),
         ("gradients", bytes.gradients, ""),
-        ("optimizer state", bytes.optimizer_state, ""),
+        ("optimizer state", bytes.optimizer_state, optimizer_state),
         ("buffers", bytes.buffers, ""),
         ("inputs", bytes.inputs, ""),
         ("activations", bytes.activations, activations),
