@@ -2,7 +2,8 @@
 estimates a training step.
 
     python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null,
-                                 "precision": NAME or null, "measure": false, "gpus": [BYTES, …]}'
+                                 "precision": NAME or null, "checkpoint": false, "measure": false,
+                                 "gpus": [BYTES, …]}'
 
 Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to
 the standard error.
@@ -50,6 +51,10 @@ def found_by(estimate, place, options):
         arguments["precision"] = options["precision"]
     model, inputs, keywords = (arguments.pop(name) for name in ("model", "inputs", "keywords"))
     try:
+        if options["checkpoint"]:
+            from gputop_probe import variants
+
+            variants.checkpoint_blocks(model)
         found = estimate(model, *inputs, **arguments, **place, **keywords)
         result = found.dictionary()
         result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]

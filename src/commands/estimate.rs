@@ -49,6 +49,11 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "NAME", value_parser = ["bf16", "fp16"], hide_possible_values = true)]
     precision: Option<String>,
 
+    /// Let each repeated block of the model compute its activations again in the backward pass
+    /// (`torch.utils.checkpoint`)
+    #[arg(long)]
+    checkpoint: bool,
+
     /// Run training steps on the current GPU, with the whole batch and with half of it, and measure
     /// their peaks
     #[arg(long)]
@@ -243,7 +248,7 @@ fn ask(args: &EstimateArgs, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> 
     let python = args.python.clone().unwrap_or_else(default_python);
     let arguments = json!({
         "file": subject.file, "function": subject.function, "optimizer": args.optimizer,
-        "precision": args.precision, "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
+        "precision": args.precision, "checkpoint": args.checkpoint, "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
     });
     let mut command = Command::new(&python);
     command

@@ -54,6 +54,7 @@ const FILES: &[(&str, &[u8])] = probe_files! {
     "gputop_probe/step_memory.py"
     "gputop_probe/steps.py"
     "gputop_probe/trouble.py"
+    "gputop_probe/variants.py"
     "inject.py"
     "no_driver/libcuda.so.1"
     "sitecustomize.py"

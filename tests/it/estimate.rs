@@ -151,6 +151,7 @@ fn an_estimate_is_kept_from_the_gpus_and_a_measurement_is_not() {
             "24G",
             "--precision",
             "bf16",
+            "--checkpoint",
         ];
         let mut command = estimate(&host, &[&arguments, more].concat());
         let output = run(command
@@ -161,10 +162,9 @@ fn an_estimate_is_kept_from_the_gpus_and_a_measurement_is_not() {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let estimated = asked(&[]);
-    assert!(
-        estimated[0].contains(r#""precision":"bf16""#),
-        "{estimated:?}"
-    );
+    for flag in [r#""precision":"bf16""#, r#""checkpoint":true"#] {
+        assert!(estimated[0].contains(flag), "{estimated:?}");
+    }
     assert_eq!(estimated[1], "", "{estimated:?}");
     let (no_driver, own) = estimated[2].split_once(':').expect("two folders");
     assert_eq!(own, "/own");

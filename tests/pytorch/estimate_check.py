@@ -46,6 +46,8 @@ LIMITS = {
 # Models with flags.
 LIMITS["gpt2 --precision bf16"] = 5
 LIMITS["llama --optimizer adafactor"] = 5
+LIMITS["gpt2_autocast --checkpoint"] = 5
+LIMITS["vit_bf16 --checkpoint"] = 5
 # A model that looks at its data, and the words that its sentence must have.
 REFUSED = {"experts": ["nonzero", "in forward", "--measure runs it on a GPU instead"]}
 MEMORY_MB = 200_000
