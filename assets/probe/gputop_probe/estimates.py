@@ -229,7 +229,7 @@ def assumptions(device, subject, parts):
     if "convolution" in device.operations:
         found.append("convolutions: the workspaces that cuDNN chooses are not counted")
     if "_thnn_fused_lstm_cell" in device.operations or "_thnn_fused_gru_cell" in device.operations:
-        found.append("recurrent layers: as without cuDNN, which can take half as much again")
+        found.append("recurrent layers: as without cuDNN, with which an H100 needed a quarter less")
     if subject.optimizer is not None:
         if subject.is_summed:
             found.append("the loss is the sum of the outputs: return `loss` for another")
