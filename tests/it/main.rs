@@ -25,6 +25,7 @@ mod cast;
 mod cli;
 mod container;
 mod cuda_devices;
+mod doc_scripts;
 mod doctor;
 mod drivers;
 mod ending_a_process;
