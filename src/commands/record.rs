@@ -18,7 +18,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use self::tell::{TellArgs, Telling};
+use self::tell::{TELL_HEADING, TellArgs, Telling};
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
@@ -52,9 +52,6 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     agent: AgentArgs,
 
-    #[command(flatten)]
-    hosts: HostArgs,
-
     /// The file to write or to append to; its older parts are FILE.1, FILE.2 and so on [default:
     /// `$XDG_STATE_HOME/gputop/recordings/HOST.jsonl.zst` or
     /// `~/.local/state/gputop/recordings/HOST.jsonl.zst`]
@@ -75,11 +72,14 @@ pub(crate) struct RecordArgs {
 
     /// Tell this notification what happens: the NAME of a `[notify.NAME]` table in config.toml;
     /// repeat it for more. `gputop notify NAME` tries it
-    #[arg(long, value_name = "NAME", conflicts_with = "from_viewer")]
+    #[arg(long, value_name = "NAME", conflicts_with = "from_viewer", help_heading = TELL_HEADING)]
     pub(crate) notify: Vec<String>,
 
     #[command(flatten)]
     tell: TellArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 }
 
 impl RecordArgs {

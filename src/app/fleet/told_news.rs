@@ -16,17 +16,22 @@ use crate::app::event::{Alert, AlertKind};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{
-    Fleet, GpuOrProcess, HostModel, Job, JobKey, NewsItem, NewsKind, Severity, VerdictKind,
+    Fleet, GpuOrProcess, HostModel, Job, JobKey, NewsItem, NewsKind, OrphanSign, Severity,
+    VerdictKind, short_name,
 };
 use crate::output::labels;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot, Use};
+use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot, Use};
 
 /// How often the facts of a process are looked up again while it lives.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long the facts of a process are kept after its end, for news about it.
 const KEPT: Duration = Duration::from_mins(5);
+
+/// A process that another process on a GPU started is a helper, such as one for each evaluation, if
+/// it ends within this time.
+const HELPER: Duration = Duration::from_mins(10);
 
 /// An out-of-memory error, or a signal of gputop, this long before the end of a process is its
 /// cause.
@@ -52,12 +57,14 @@ struct HostNews {
     /// The number of the first item that was not told.
     next: u64,
     processes: BTreeMap<ProcessId, ProcessNews>,
-    gpus: BTreeMap<GpuUuid, GpuNews>,
+    /// By label: a lost GPU has no UUID after a restart of the agent.
+    gpus: BTreeMap<String, GpuNews>,
     /// The GPUs that became free and were not told.
     free: Vec<GpuUuid>,
-    /// The labels of the GPUs that were told to be lost. A lost GPU has no UUID after a restart of
-    /// the agent.
-    lost_gpus: BTreeSet<String>,
+    /// Alerts on GPUs that were not told.
+    of_gpus: Vec<Alert>,
+    /// The orphans that were told: after a restart of the agent, another reason is known.
+    orphans: BTreeSet<ProcessId>,
     /// Whether it was told that the host is lost.
     is_lost: bool,
 }
@@ -69,6 +76,11 @@ struct ProcessNews {
     facts: Vec<AlertFact>,
     job: Option<(ProcessId, String)>,
     parent: Option<u32>,
+    gpus: Vec<String>,
+    began: Moment,
+    /// What the news say of its end, while it is not known whether it has ended: it may only have
+    /// released its memory, or its GPU may be lost.
+    end: Option<String>,
     looked_up: Moment,
     seen: Moment,
     /// Whether it was told that the process is idle.
@@ -80,6 +92,7 @@ struct GpuNews {
     /// Whether a process of those whose news are told used it last.
     is_told: bool,
     is_in_use: bool,
+    is_lost: bool,
     /// The number of consecutive snapshots in which it was free.
     free: u8,
 }
@@ -110,7 +123,7 @@ impl ToldNews {
             };
         }
         news.see_processes(model, snapshot, &self.options.scope);
-        news.see_gpus(model, snapshot);
+        news.see_gpus(model, snapshot, &self.options.scope);
     }
 
     /// Forgets what is known so far: it was told by an earlier recorder.
@@ -133,12 +146,13 @@ impl ToldNews {
             return Vec::new();
         };
         let mut alerts = news.take_items(model, snapshot, &self.options.scope);
+        alerts.append(&mut news.of_gpus);
         alerts.extend(news.take_free(snapshot));
         alerts.extend(news.take_idle(model, self.options.idle));
         if std::mem::take(&mut news.is_lost) {
             alerts.insert(
                 0,
-                of_host(AlertKind::HostAnswers, "data comes again".to_owned()),
+                of_host(AlertKind::HostAnswers, "reports again".to_owned()),
             );
         }
         name_host(&mut alerts, host, fleet);
@@ -151,7 +165,7 @@ impl ToldNews {
         if std::mem::replace(&mut news.is_lost, true) {
             return Vec::new();
         }
-        let sentence = format!("no more data: {reason}");
+        let sentence = format!("no longer reports: {reason}");
         let mut alerts = vec![of_host(AlertKind::HostLost, sentence)];
         name_host(&mut alerts, host, fleet);
         alerts
@@ -173,7 +187,9 @@ fn name_host(alerts: &mut [Alert], host: HostKey, fleet: &Fleet) {
         let boot_id = latest.map(|latest| latest.host.facts.boot_id.to_string());
         alert.facts.extend(boot_id.map(|id| ("BOOT_ID", id)));
         let name = fleet.name(host);
-        if fleet.has_many() {
+        if matches!(alert.kind, AlertKind::HostLost | AlertKind::HostAnswers) {
+            alert.sentence = format!("{name} {}", alert.sentence);
+        } else if fleet.has_many() {
             alert.sentence = format!("{name}: {}", alert.sentence);
         }
         alert.facts.push(("HOST", name.to_owned()));
@@ -197,6 +213,10 @@ impl HostNews {
                 continue;
             }
             let is_idle = known.is_some_and(|known| known.is_idle);
+            let age = process.and_then(|process| labels::elapsed(snapshot, process).ok());
+            let gpus = snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some());
+            let gpus = gpus.map(labels::gpu_label).collect();
+            let has_user = process.is_some_and(|process| process.facts.user.is_ok());
             let job = model.job(id);
             let mut facts = process_facts(model, snapshot, id);
             facts.extend(job.into_iter().flat_map(job_facts));
@@ -205,8 +225,15 @@ impl HostNews {
                 facts,
                 job: job.and_then(|job| Some((root(&job.key)?, job.name.clone()))),
                 parent: process.and_then(|process| process.facts.parent.ok()),
-                // The user may be read after the first snapshot.
-                looked_up: if known.is_some() { now } else { Moment(0) },
+                gpus,
+                began: Moment(now.0.saturating_sub(age.map_or(0, milliseconds))),
+                end: None,
+                // Both are read after the first snapshot.
+                looked_up: if has_arguments && has_user {
+                    now
+                } else {
+                    Moment(0)
+                },
                 seen: now,
                 is_idle,
             };
@@ -220,10 +247,27 @@ impl HostNews {
         });
     }
 
-    fn see_gpus(&mut self, model: &HostModel, snapshot: &Snapshot) {
-        self.gpus.retain(|uuid, _| snapshot.gpu(uuid).is_some());
+    fn see_gpus(&mut self, model: &HostModel, snapshot: &Snapshot, scope: &AlertScope) {
         for gpu in &snapshot.gpus {
-            let news = self.gpus.entry(gpu.uuid.clone()).or_default();
+            let news = self.gpus.entry(labels::gpu_label(gpu)).or_default();
+            let is_lost = match &gpu.trouble {
+                Some(trouble) if trouble.is_starting() => news.is_lost,
+                trouble => trouble.is_some(),
+            };
+            if std::mem::replace(&mut news.is_lost, is_lost) != is_lost
+                && (news.is_told || !news.is_in_use)
+                && scope.includes(model, snapshot, &GpuOrProcess::Gpu(gpu.uuid.clone()))
+            {
+                let (kind, words) = match &gpu.trouble {
+                    Some(trouble) => (AlertKind::GpuLost, format!(": {}", trouble.cause)),
+                    None => (AlertKind::GpuAnswers, " answers again".to_owned()),
+                };
+                self.of_gpus.push(Alert {
+                    kind,
+                    sentence: format!("GPU {}{words}", labels::gpu_label(gpu)),
+                    facts: gpu_facts(gpu),
+                });
+            }
             let mut computing = gpu
                 .processes
                 .iter()
@@ -262,10 +306,7 @@ impl HostNews {
             .filter(|item| item.number >= self.next)
             .collect();
         items.sort_unstable_by_key(|item| item.number);
-        let Some(last) = items.last() else {
-            return Vec::new();
-        };
-        self.next = last.number + 1;
+        self.next = items.last().map_or(self.next, |last| last.number + 1);
         let ended = |item: &&NewsItem| item.kind == NewsKind::Ended;
         let (ends, others): (Vec<&NewsItem>, Vec<&NewsItem>) = items
             .into_iter()
@@ -277,14 +318,14 @@ impl HostNews {
                 continue;
             };
             let mut facts = self.facts(item.subject.as_ref(), model, snapshot);
-            let gpu = facts.iter().find(|(name, _)| *name == "GPU");
-            let is_known = gpu.is_some_and(|(_, gpu)| match kind {
-                AlertKind::GpuLost => !self.lost_gpus.insert(gpu.clone()),
-                AlertKind::GpuAnswers => !self.lost_gpus.remove(gpu),
-                _ => false,
-            });
-            if is_known {
-                continue;
+            let mut sentence = item.sentence.clone();
+            if kind == AlertKind::Orphan
+                && let Some(GpuOrProcess::Process(id)) = item.subject
+            {
+                if !self.orphans.insert(id) {
+                    continue;
+                }
+                sentence = without_commands(sentence, model, id);
             }
             let growing = model
                 .growing()
@@ -297,10 +338,14 @@ impl HostNews {
             );
             alerts.push(Alert {
                 kind,
-                sentence: item.sentence.clone(),
+                sentence,
                 facts,
             });
         }
+        if model.is_complete() {
+            self.orphans.retain(|id| snapshot.process(*id).is_some());
+        }
+        let ends = self.certain_ends(&ends, snapshot);
         alerts.extend(self.ends(&ends, model, snapshot));
         alerts
     }
@@ -324,10 +369,13 @@ impl HostNews {
                 |known| known.is_told,
             ),
             // A GPU that is lost has no list of processes any more.
-            Some(subject @ GpuOrProcess::Gpu(uuid)) => match self.gpus.get(uuid) {
-                Some(known) if known.is_in_use => known.is_told,
-                _ => scope.includes(model, snapshot, subject),
-            },
+            Some(subject @ GpuOrProcess::Gpu(uuid)) => {
+                let label = snapshot.gpu(uuid).map(labels::gpu_label);
+                match label.and_then(|label| self.gpus.get(&label)) {
+                    Some(known) if known.is_in_use => known.is_told,
+                    _ => scope.includes(model, snapshot, subject),
+                }
+            }
         }
     }
 
@@ -347,25 +395,58 @@ impl HostNews {
         }
     }
 
-    /// Returns one alert for the processes of each job that have ended.
-    fn ends(&self, ends: &[&NewsItem], model: &HostModel, snapshot: &Snapshot) -> Vec<Alert> {
-        let mut of_jobs: BTreeMap<ProcessId, Vec<(ProcessId, &NewsItem)>> = BTreeMap::new();
+    /// Returns the processes that have ended, and what the news say of it. News of an end only say
+    /// that the driver lists the process no longer.
+    fn certain_ends(
+        &mut self,
+        ends: &[&NewsItem],
+        snapshot: &Snapshot,
+    ) -> Vec<(ProcessId, String)> {
+        let mut certain = Vec::new();
         for item in ends {
             let Some(GpuOrProcess::Process(id)) = item.subject else {
                 continue;
             };
+            match self.processes.get_mut(&id) {
+                Some(known) => known.end = Some(item.sentence.clone()),
+                None => certain.push((id, item.sentence.clone())),
+            }
+        }
+        let gpus = &self.gpus;
+        let is_lost = |gpu: &String| gpus.get(gpu).is_some_and(|gpu| gpu.is_lost);
+        for (id, known) in &mut self.processes {
+            let is_listed = snapshot.gpus.iter().any(|gpu| gpu.process(*id).is_some());
+            if is_listed {
+                known.end = None;
+            } else if !snapshot.lives(*id) && !known.gpus.iter().any(is_lost) {
+                certain.extend(known.end.take().map(|sentence| (*id, sentence)));
+            }
+        }
+        certain
+    }
+
+    /// Returns one alert for the processes of each job that have ended.
+    fn ends(
+        &self,
+        ends: &[(ProcessId, String)],
+        model: &HostModel,
+        snapshot: &Snapshot,
+    ) -> Vec<Alert> {
+        let mut of_jobs: BTreeMap<ProcessId, Vec<(ProcessId, &str)>> = BTreeMap::new();
+        for (id, sentence) in ends {
+            let id = *id;
             if self.is_helper(id, snapshot) {
                 continue;
             }
             let job = self.processes.get(&id).and_then(|known| known.job.as_ref());
             let root = job.map_or(id, |(root, _)| *root);
-            of_jobs.entry(root).or_default().push((id, item));
+            of_jobs.entry(root).or_default().push((id, sentence));
         }
         let alerts = of_jobs.into_iter().map(|(root, ended)| {
-            let (id, item) = ended[0];
+            let (id, sentence) = ended[0];
             let cause = ended
                 .iter()
-                .find_map(|(id, item)| cause(model, *id, item.at))
+                .find_map(|(id, _)| cause(model, *id, snapshot.at))
                 .map_or_else(String::new, |cause| format!("; {cause}"));
             let go_on = self
                 .processes
@@ -386,21 +467,38 @@ impl HostNews {
                     ended.len(),
                     root.pid
                 ),
-                _ => item.sentence.clone(),
+                _ => sentence.replace("released its GPU memory", "exited"),
             };
+            let mut facts = self.facts(Some(&GpuOrProcess::Process(id)), model, snapshot);
+            self.add_gpus(&ended, &mut facts);
             Alert {
                 kind: AlertKind::ProcessEnded,
                 sentence: format!("{sentence}{go_on}{cause}"),
-                facts: self.facts(Some(&GpuOrProcess::Process(id)), model, snapshot),
+                facts,
             }
         });
         alerts.collect()
     }
 
-    /// Whether the process was started by another process on a GPU that lives on: programs start
-    /// and end helpers, such as one for each evaluation.
+    /// Puts the GPUs of all of these processes in place of those of the first.
+    fn add_gpus(&self, ended: &[(ProcessId, &str)], facts: &mut Vec<AlertFact>) {
+        if ended.len() == 1 {
+            return;
+        }
+        facts.retain(|(name, _)| !["GPU", "GPU_UUID"].contains(name));
+        let known = ended.iter().filter_map(|(id, _)| self.processes.get(id));
+        let gpus: BTreeSet<&str> = known
+            .flat_map(|known| known.gpus.iter().map(String::as_str))
+            .collect();
+        let gpus: Vec<&str> = gpus.into_iter().collect();
+        facts.push(("GPU", gpus.join(", ")));
+    }
+
+    /// Whether the process was started by another process on a GPU that lives on, and soon ended.
     fn is_helper(&self, id: ProcessId, snapshot: &Snapshot) -> bool {
-        let parent = self.processes.get(&id).and_then(|known| known.parent);
+        let known = self.processes.get(&id);
+        let known = known.filter(|known| snapshot.at.since(known.began) < HELPER);
+        let parent = known.and_then(|known| known.parent);
         let mut others = self
             .processes
             .keys()
@@ -408,15 +506,23 @@ impl HostNews {
         parent.is_some_and(|parent| others.any(|other| other.pid == parent))
     }
 
-    fn take_free(&mut self, snapshot: &Snapshot) -> Vec<Alert> {
+    fn take_free(&mut self, snapshot: &Snapshot) -> Option<Alert> {
         let free = std::mem::take(&mut self.free);
-        let free = free.iter().filter_map(|uuid| snapshot.gpu(uuid));
-        free.map(|gpu| Alert {
+        let free: Vec<&Gpu> = free.iter().filter_map(|uuid| snapshot.gpu(uuid)).collect();
+        let labels: Vec<String> = free.iter().map(|gpu| labels::gpu_label(gpu)).collect();
+        let (sentence, facts) = match free.as_slice() {
+            [] => return None,
+            [one] => (format!("GPU {} is free", labels[0]), gpu_facts(one)),
+            _ => {
+                let labels = labels.join(", ");
+                (format!("GPUs {labels} are free"), vec![("GPU", labels)])
+            }
+        };
+        Some(Alert {
             kind: AlertKind::GpuFree,
-            sentence: format!("GPU {} is free", labels::gpu_label(gpu)),
-            facts: gpu_facts(gpu),
+            sentence,
+            facts,
         })
-        .collect()
     }
 
     fn take_idle(&mut self, model: &HostModel, idle: Duration) -> Vec<Alert> {
@@ -426,8 +532,9 @@ impl HostNews {
                 Some(VerdictKind::Idle { span, .. }) => Some(*span),
                 _ => None,
             };
-            let name = news.facts.iter().find(|(name, _)| *name == "COMMAND");
-            let name = name.map_or("", |(_, command)| command.as_str());
+            let name = model.latest().and_then(|latest| latest.process(*id));
+            let name = name.and_then(|process| short_name(&process.facts).ok());
+            let name = name.unwrap_or_default();
             let (kind, words) = match span {
                 Some(span) if span >= idle && !news.is_idle => {
                     let words = format!("has not computed for {} and holds memory", Elapsed(span));
@@ -441,13 +548,35 @@ impl HostNews {
             if kind == AlertKind::Idle || model.latest().is_some_and(|it| it.lives(*id)) {
                 alerts.push(Alert {
                     kind,
-                    sentence: format!("{} ({name}) {words}", id.pid),
+                    sentence: format!("{} {name} {words}", id.pid),
                     facts: news.facts.clone(),
                 });
             }
         }
         alerts
     }
+}
+
+/// Puts short names in place of the command lines in the sentence on an orphan: these are sent only
+/// on request.
+fn without_commands(sentence: String, model: &HostModel, id: ProcessId) -> String {
+    let kind = model.verdict(id).map(|verdict| &verdict.kind);
+    let Some(VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned)) = kind else {
+        return sentence;
+    };
+    let others = orphaned.signs.iter().filter_map(|sign| match sign {
+        OrphanSign::CreatorEnded(ended) => Some(&ended.process),
+        OrphanSign::StarterIsOrphan(starter) => Some(starter),
+        _ => None,
+    });
+    others.fold(sentence, |sentence, other| {
+        let short = format!("{}, {}", other.id.pid, other.program());
+        sentence.replace(&other.to_string(), &short)
+    })
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the facts of a process that has GPUs open without being listed for them.
@@ -481,8 +610,6 @@ fn alert_kind(item: &NewsItem, model: &HostModel) -> Option<AlertKind> {
         NewsKind::FullSoon => AlertKind::OutOfMemorySoon,
         NewsKind::LeakOver | NewsKind::FullNoMore => AlertKind::LeakOver,
         NewsKind::OutOfMemory => AlertKind::OutOfMemory,
-        NewsKind::GpuTrouble => AlertKind::GpuLost,
-        NewsKind::GpuAnswers => AlertKind::GpuAnswers,
         // Others are errors of a program.
         NewsKind::Xid if item.severity == Severity::Bad => AlertKind::Xid,
         NewsKind::Suspect => {
@@ -499,6 +626,9 @@ fn alert_kind(item: &NewsItem, model: &HostModel) -> Option<AlertKind> {
         // These ends are told for each job; a lost host by the recorder, which knows the reason.
         NewsKind::Ended
         | NewsKind::HostLost
+        // A lost GPU has another UUID in the next run of the agent.
+        | NewsKind::GpuTrouble
+        | NewsKind::GpuAnswers
         // People see or do these at a screen.
         | NewsKind::Xid
         | NewsKind::Began

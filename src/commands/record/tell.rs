@@ -22,8 +22,12 @@ use crate::protocol::host_key::HostKey;
 /// A host that sends no line for this long is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// The heading of the options below in `--help`.
+pub(super) const TELL_HEADING: &str = "Telling people who are not at the screen";
+
 /// The options of `gputop record` that decide who is told what.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = TELL_HEADING)]
 pub(super) struct TellArgs {
     /// Run this program once for each alert, as the screen does with --on-alert
     #[arg(long, value_name = "PROGRAM", conflicts_with = "from_viewer")]

@@ -114,8 +114,7 @@ fn the_end_of_a_process_and_a_free_gpu_are_told_to_the_user_of_them() {
                     AlertKind::ProcessEnded,
                     "101 train.py (bob) exited, held 1.0 GiB on GPU 1".to_owned(),
                 ),
-                free(0),
-                free(1),
+                (AlertKind::GpuFree, "GPUs 0, 1 are free".to_owned()),
             ],
         ),
     ] {
@@ -138,6 +137,13 @@ fn the_processes_of_a_job_end_as_one_and_helpers_of_a_living_process_end_in_sile
         host = host.with(pid, "python train.py", 0, Bytes::from_gib(1));
         let last = host.processes.len() - 1;
         host.processes[last].facts_mut().parent = Ok(parent);
+    }
+    // They have only just begun.
+    let ticks = host.at.0 * host.host.facts.ticks_per_second / 1000;
+    let listed = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
+    let ids = listed.map(|listed| &mut listed.process);
+    for id in ids.chain(host.processes.iter_mut().map(|process| &mut process.id)) {
+        id.start_ticks = Some(ticks);
     }
     assert_eq!(watcher.wait(&mut host, 5), []);
     host = host.without(102);
@@ -193,8 +199,12 @@ fn a_lost_host_is_told_once_and_again_after_it_answered() {
             .len()
     };
     assert_eq!([lose(&mut watcher), lose(&mut watcher)], [1, 0]);
-    let answers = (AlertKind::HostAnswers, "data comes again".to_owned());
-    assert_eq!(watcher.wait(&mut host, 2), [answers]);
+    let told = watcher.wait(&mut host, 2);
+    assert!(
+        told.len() == 1 && told[0].0 == AlertKind::HostAnswers,
+        "{told:?}"
+    );
+    assert!(told[0].1.ends_with(" reports again"), "{told:?}");
     assert_eq!(lose(&mut watcher), 1);
 }
 
@@ -231,4 +241,49 @@ fn a_process_that_rests_for_hours_is_idle_until_it_computes() {
         told[0].sentence.contains("has not computed for 2h"),
         "{told:#?}"
     );
+}
+
+#[test]
+fn a_process_that_only_released_its_memory_has_not_ended() {
+    let mut watcher = OneRecorder::new(AlertScope::Mine);
+    let mut host = of_two_users();
+    watcher.wait(&mut host, 5);
+    let listed = host.gpus[0].processes.clone();
+    host.gpus[0].processes.clear();
+    let told = watcher.wait(&mut host, 5);
+    assert!(
+        told.iter().all(|told| told.0 != AlertKind::ProcessEnded),
+        "{told:?}"
+    );
+    let mut again = host.clone();
+    again.gpus[0].processes = listed;
+    watcher.wait(&mut again, 5);
+    host = again.without(100);
+    let told = watcher.wait(&mut host, 5);
+    assert_eq!(told[0].0, AlertKind::ProcessEnded, "{told:?}");
+}
+
+#[test]
+fn a_lost_gpu_ends_no_process_and_its_return_under_another_uuid_is_told() {
+    let mut watcher = OneRecorder::new(AlertScope::Mine);
+    let mut host = of_two_users();
+    watcher.wait(&mut host, 5);
+    let healthy = host.clone();
+    // As after a restart of the agent: neither the UUID nor the processes are known.
+    host = host.without(100);
+    host.gpus[0].uuid = GpuUuid("unknown-0".into());
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Lost,
+        sentence: "GPU 0 is lost".into(),
+        call: None,
+        since: host.at,
+    });
+    let kinds = |told: Vec<(AlertKind, String)>| -> Vec<AlertKind> {
+        told.into_iter().map(|told| told.0).collect()
+    };
+    assert_eq!(kinds(watcher.wait(&mut host, 5)), [AlertKind::GpuLost]);
+    let mut back = healthy.later(host.at.since(healthy.at).as_secs());
+    assert_eq!(kinds(watcher.wait(&mut back, 5)), [AlertKind::GpuAnswers]);
+    let mut lost = host.later(10);
+    assert_eq!(kinds(watcher.wait(&mut lost, 5)), [AlertKind::GpuLost]);
 }
