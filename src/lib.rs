@@ -89,6 +89,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
             Ok(output::refuse(&sentence.as_str().into()))
         }
+        Some(Subcommand::Leaks(args)) => commands::leaks::run(args),
         Some(Subcommand::Ooms(args)) => logs::ooms::run(args),
         Some(Subcommand::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),
         Some(Subcommand::Record(args)) => {

@@ -89,7 +89,9 @@ struct TensorRequest {
 pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
     let mut request = TensorRequest::default();
     let found = probed_process::converse(&args.read, true, args.pid, |found, replies, command| {
-        let ProbedProcess { process, report } = found;
+        let ProbedProcess {
+            process, report, ..
+        } = found;
         let known = |why: Option<Text>| Some(Ok((process.clone(), report.clone(), why)));
         if !request.is_sent {
             request.is_sent = true;

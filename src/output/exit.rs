@@ -17,10 +17,10 @@ pub enum Exit {
     NoGpu = 4,
     /// A GPU or a reading failed, or the time was up.
     Partial = 5,
-    /// `gputop explain` found no message, `gputop analyze` no series, no GPU has the given ID, or
-    /// `gputop wait` no process of the given PID or job.
+    /// `gputop explain` found no message, `gputop analyze` no series, no GPU has the given ID, no
+    /// process the PID or job of `gputop wait`, or none a report for `gputop leaks`.
     Nothing = 6,
-    /// `gputop orphans` found orphans.
+    /// `gputop orphans` found orphans, or `gputop leaks` a likely leak.
     Found = 10,
     /// `gputop free` found too few GPUs.
     NoneFree = 11,

@@ -44,6 +44,7 @@ mod hostile;
 mod hostile_recordings;
 mod hung_arguments;
 mod json_names;
+mod leaks;
 mod left_behind;
 mod list;
 mod live_and_replay;

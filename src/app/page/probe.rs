@@ -232,9 +232,7 @@ fn describe_leak(writer: &mut Writer, leak: &TensorLeak) {
     for holder in &leak.held_by {
         writer.field(std::mem::take(&mut label), holder);
     }
-    let cause = leak.title.as_ref().map(Text::to_string);
-    let cause = cause.or_else(|| Some(leak.cause.as_ref()?.as_str().replace('_', " ")));
-    if let Some(cause) = cause {
+    if let Some(cause) = tensors::cause(leak) {
         writer.field("cause", cause);
     }
     leak.advice

@@ -8,7 +8,7 @@ use crate::base::text::Text;
 use crate::flags::ReadArgs;
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
-use crate::protocol::snapshot::{ProbeReport, Process};
+use crate::protocol::snapshot::{ProbeReport, Process, Snapshot};
 use crate::source::Source;
 
 /// The interval of an agent that is asked once.
@@ -21,6 +21,8 @@ const MOST_PASSES: u32 = 8;
 pub(in crate::commands) struct ProbedProcess<'a> {
     pub(in crate::commands) process: &'a Process,
     pub(in crate::commands) report: &'a ProbeReport,
+    /// The snapshot that has both.
+    pub(in crate::commands) snapshot: &'a Snapshot,
 }
 
 /// Calls `see` with the process that has this PID, after each pass, until it returns a result.
@@ -46,15 +48,22 @@ pub(in crate::commands) fn converse<T>(
     let mut passes = 0;
     let found = read_hosts::converse(&read, true, |hosts, replies, command| {
         passes += 1;
-        let process = process(hosts, pid);
+        let snapshot = snapshot(hosts);
+        let process = snapshot.and_then(|snapshot| process(snapshot, pid));
         let probe = process.and_then(|process| process.probe.as_ref());
-        match (process, probe.and_then(|probe| probe.report.as_ref())) {
-            (Some(process), Some(report)) => {
-                see(ProbedProcess { process, report }, replies, command)
+        let report = probe.and_then(|probe| probe.report.as_ref());
+        match (snapshot, process, report) {
+            (Some(snapshot), Some(process), Some(report)) => {
+                let found = ProbedProcess {
+                    process,
+                    report,
+                    snapshot,
+                };
+                see(found, replies, command)
             }
             _ if passes < MOST_PASSES => None,
-            (Some(process), None) => Some(Err(why_missing(process))),
-            (None, _) => Some(Err(Text::new(format!(
+            (_, Some(process), _) => Some(Err(why_missing(process))),
+            (_, None, _) => Some(Err(Text::new(format!(
                 "process {pid} uses no GPU here, and is related to none that does"
             )))),
         }
@@ -62,8 +71,12 @@ pub(in crate::commands) fn converse<T>(
     Ok(found.unwrap_or_else(Err))
 }
 
-fn process<'a>(hosts: &[HostState<'a>], pid: u32) -> Option<&'a Process> {
+fn snapshot<'a>(hosts: &[HostState<'a>]) -> Option<&'a Snapshot> {
     let (_, snapshot) = hosts.first()?.seen?;
+    Some(snapshot)
+}
+
+fn process(snapshot: &Snapshot, pid: u32) -> Option<&Process> {
     snapshot
         .processes
         .iter()

@@ -57,6 +57,21 @@ pub(crate) fn tensors_changed(group: &TensorGroup) -> Option<String> {
 /// `2.0 MiB per step: 3 × (64, 128) float32, activations`. Without a growth per step, by the second
 /// or in all.
 pub(crate) fn leak(leak: &TensorLeak) -> String {
+    format!("{}: {}", growth(leak), leaking_tensors(leak))
+}
+
+/// `2.0 MiB per step`. Without a growth per step, by the second or in all.
+pub(crate) fn growth(leak: &TensorLeak) -> String {
+    match (leak.bytes_per_step, leak.bytes_per_second, leak.bytes) {
+        (Some(step), _, _) if step > Bytes(0) => format!("{step} per step"),
+        (_, Some(second), _) if second > Bytes(0) => format!("{second} per second"),
+        (_, _, Some(all)) => format!("{all} so far"),
+        _ => "grows".to_owned(),
+    }
+}
+
+/// `3 × (64, 128) float32, activations`.
+pub(crate) fn leaking_tensors(leak: &TensorLeak) -> String {
     let count = leak
         .count_per_step
         .map_or_else(String::new, |count| format!("{} × ", rounded(count)));
@@ -65,13 +80,13 @@ pub(crate) fn leak(leak: &TensorLeak) -> String {
         TensorCategory::Other => String::new(),
         category => format!(", {category}"),
     };
-    let growth = match (leak.bytes_per_step, leak.bytes_per_second, leak.bytes) {
-        (Some(step), _, _) if step > Bytes(0) => format!("{step} per step"),
-        (_, Some(second), _) if second > Bytes(0) => format!("{second} per second"),
-        (_, _, Some(all)) => format!("{all} so far"),
-        _ => "grows".to_owned(),
-    };
-    format!("{growth}: {count}{shape}{category}")
+    format!("{count}{shape}{category}")
+}
+
+/// `tensors are kept with their history`: the cause of a leak. `None` when it is not known.
+pub(crate) fn cause(leak: &TensorLeak) -> Option<String> {
+    let title = leak.title.as_ref().map(Text::to_string);
+    title.or_else(|| Some(leak.cause.as_ref()?.as_str().replace('_', " ")))
 }
 
 /// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`. An attached probe

@@ -74,6 +74,20 @@ pub enum ProbeMissing {
     OtherVersion,
 }
 
+impl ProbeMissing {
+    /// Whether the process was started with the probe, so that a report was to be expected.
+    pub(crate) fn is_of_a_started_probe(self) -> bool {
+        match self {
+            Self::PathDropped | Self::NotYet | Self::Damaged | Self::OtherVersion => true,
+            Self::NotStarted
+            | Self::Isolated
+            | Self::TurnedOff
+            | Self::OtherUser
+            | Self::Protected => false,
+        }
+    }
+}
+
 /// A report of the probe.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -363,6 +377,40 @@ pub struct TensorLeak {
     pub advice: Option<Text>,
 }
 
+impl TensorLeak {
+    /// Whether the probe is sure of the cause, and the leak takes memory of the GPU. History that
+    /// grows after `backward()` has freed its tensors takes none.
+    pub(crate) fn is_likely(&self) -> bool {
+        self.sure
+            .as_ref()
+            .is_some_and(|sure| sure.as_str() == "likely")
+            && !self.takes_no_memory()
+    }
+
+    fn takes_no_memory(&self) -> bool {
+        self.bytes_per_step == Some(Bytes(0)) && self.bytes.is_none_or(|bytes| bytes == Bytes(0))
+    }
+
+    /// The line of the program where the leak is, as in `train.py:41`: the one that holds the
+    /// tensors, or else one that allocates them. `None` when the probe has found neither.
+    pub(crate) fn line(&self) -> Option<&str> {
+        let allocated = self.allocated_at.iter();
+        let allocated = allocated.flat_map(|lines| lines.user.iter().chain(&lines.inner));
+        self.held_by
+            .iter()
+            .chain(allocated)
+            .find_map(|place| place.as_str().split(' ').find_map(as_line))
+    }
+}
+
+/// Returns a word such as `train.py:41,` without the comma; `None` if it names no line of a file.
+fn as_line(word: &str) -> Option<&str> {
+    let word = word.trim_end_matches([',', ';']);
+    let (file, number) = word.rsplit_once(':')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !file.is_empty() && file != "cuda").then_some(word)
+}
+
 /// The lines of a program that allocated memory.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -477,4 +525,61 @@ pub struct PeakParts {
     pub lines: Vec<LineMemory>,
     /// Whether the recording had room for all allocations; otherwise the peak may have been higher.
     pub is_complete: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn leak(fields: &serde_json::Value) -> TensorLeak {
+        let mut leak = json!({"cuda_device": 0, "category": "activations"});
+        let (leak_fields, fields) = (leak.as_object_mut(), fields.as_object());
+        leak_fields
+            .expect("an object")
+            .extend(fields.expect("an object").clone());
+        serde_json::from_value(leak).expect("a leak")
+    }
+
+    #[test]
+    fn the_line_of_a_leak_is_that_of_its_holder_before_that_of_the_allocation() {
+        let allocated = json!({"user": "train.py:28 in step", "inner": "model.py:12 in forward"});
+        for (fields, line) in [
+            (
+                json!({"held_by": ["list outputs, train.py:41 in main"], "allocated_at": allocated}),
+                Some("train.py:41"),
+            ),
+            (
+                json!({"held_by": ["Meter.total, train.py:7"]}),
+                Some("train.py:7"),
+            ),
+            (
+                json!({"held_by": ["module list seen"], "allocated_at": allocated}),
+                Some("train.py:28"),
+            ),
+            (
+                json!({"allocated_at": {"user": "backward", "inner": "model.py:12 in forward"}}),
+                Some("model.py:12"),
+            ),
+            (json!({"held_by": ["dict a:b on cuda:0"]}), None),
+            (json!({}), None),
+        ] {
+            assert_eq!(leak(&fields).line(), line, "{fields}");
+        }
+    }
+
+    #[test]
+    fn only_a_leak_that_takes_memory_is_likely() {
+        for (fields, is_likely) in [
+            (json!({"sure": "likely", "bytes_per_step": 256}), true),
+            (json!({"sure": "likely", "bytes": 1024}), true),
+            (json!({"sure": "likely", "bytes_per_second": 16.5}), true),
+            (json!({"sure": "likely", "bytes_per_step": 0}), false),
+            (json!({"sure": "maybe", "bytes_per_step": 256}), false),
+            (json!({"bytes_per_step": 256}), false),
+        ] {
+            assert_eq!(leak(&fields).is_likely(), is_likely, "{fields}");
+        }
+    }
 }
