@@ -56,7 +56,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "GPUTOP_ALERT, GPUTOP_ALERT_SENTENCE, GPUTOP_ALERT_HOST, GPUTOP_ALERT_GPU, GPUTOP_ALERT_PID, GPUTOP_ALERT_USER, \
-         GPUTOP_ALERT_COMMAND, GPUTOP_ALERT_RATE_BYTES_PER_S, GPUTOP_ALERT_OOM_IN_S",
+         GPUTOP_ALERT_COMMAND, GPUTOP_ALERT_RATE_BYTES_PER_S, GPUTOP_ALERT_OOM_IN_S, GPUTOP_ALERT_LEAK_LINE",
         "Describe the alert to the program of `--on-alert`; those that do not apply are not set.",
     ),
     (

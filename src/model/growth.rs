@@ -20,6 +20,7 @@ mod loading;
 mod memory_growth;
 mod pattern;
 mod plateau;
+mod probe_leak;
 mod regular_growth;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use self::limits::LIMITS;
 pub use self::memory_growth::PartedDetector;
 pub(crate) use self::memory_growth::{MemoryGrowth, describe_evidence, part_name};
 use self::plateau::LevellingOff;
+pub(super) use self::probe_leak::ProbeLeak;
 use self::regular_growth::RegularGrowth;
 use self::watched_growth::{GrowthEnd, StoppedLeak, WatchedGrowth};
 use crate::base::units::{Bytes, Moment};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoint::{self, DerivedState};
-use super::growth::{Evidence, Growing, LeakDetector, LeakDetectors, MemoryGrowth};
+use super::growth::{Evidence, Growing, LeakDetector, LeakDetectors, MemoryGrowth, ProbeLeak};
 use super::health::{self, HealthVerdict};
 use super::history::{AllocatorHistory, History, MemoryHistory, TensorHistory};
 use super::identity::GpuOrProcess;
@@ -311,20 +311,29 @@ impl HostModel {
     }
 
     /// The growth of the memory of a GPU or process; where allocator stats show that a part leaks,
-    /// the growth of that part.
+    /// the growth of that part. A leak that the probe of a process reports counts as well.
     pub(crate) fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu).map(MemoryGrowth::without_parts),
             GpuOrProcess::Process(id) => {
-                self.leaks
-                    .growth(*id, self.history.process(*id), self.now())
+                let growth = self
+                    .leaks
+                    .growth(*id, self.history.process(*id), self.now())?;
+                let process = self.latest.as_ref().and_then(|latest| latest.process(*id));
+                Some(growth.with_probe(process.and_then(ProbeLeak::of)))
             }
         }
     }
 
     /// The processes that hold GPU memory and take ever more of it, by PID.
     pub(crate) fn suspects(&self) -> Vec<ProcessId> {
-        let mut suspects: Vec<ProcessId> = self.leaks.suspects().collect();
+        let processes = self.latest.iter().flat_map(|latest| &latest.processes);
+        let by_probe = processes.filter(|process| ProbeLeak::of(process).is_some());
+        let mut suspects: Vec<ProcessId> = self
+            .leaks
+            .suspects()
+            .chain(by_probe.map(|process| process.id))
+            .collect();
         suspects.retain(|id| self.process_total(*id).is_some());
         suspects.sort_unstable();
         suspects.dedup();
@@ -345,7 +354,7 @@ impl HostModel {
         };
         let growing = |subject: GpuOrProcess| {
             let growth = self.growth(&subject)?;
-            let evidence = *growth.detector.growing()?;
+            let evidence = growth.growing(latest.at)?;
             let rises = growth.detector.rises();
             let growing = Growing {
                 subject,
@@ -353,6 +362,8 @@ impl HostModel {
                 evidence,
                 is_soon: false,
                 is_loading: false,
+                line: growth.leak_line().map(str::to_owned),
+                by_probe: growth.reason_of_probe(),
             };
             Some(growing.with_urgency(rises, grew, &self.leaks, latest))
         };

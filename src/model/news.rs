@@ -450,7 +450,12 @@ impl NewsLog {
         } else {
             (NewsKind::FullSoon, "FULL SOON")
         };
-        let sentence = format!("{word} {name} {}{full}", growing.evidence.rate);
+        let line = growing
+            .line
+            .as_ref()
+            .filter(|_| is_leak)
+            .map_or_else(String::new, |line| format!(" at {line}"));
+        let sentence = format!("{word} {name}{line} {}{full}", growing.evidence.rate);
         self.add(now, kind, Severity::Bad, growing.subject.clone(), sentence);
         self.growths.push(ReportedGrowth {
             subject: growing.subject.clone(),

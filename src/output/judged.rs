@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HostModel, LeakVerdict, Verdict, part_name};
 use crate::protocol::judged::{
     GrowthFigures, Judged, JudgedGpu, JudgedGrowth, JudgedJob, JudgedProcess, MissingGrowth,
 };
-use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
+use crate::protocol::snapshot::{Gpu, Missing, ProcessId, Snapshot};
 
 /// A column of a table with what is judged: its name, the values, and where they are in JSON.
 #[derive(Debug)]
@@ -114,8 +115,15 @@ pub(crate) fn process(model: &HostModel, verdict: &Verdict) -> JudgedProcess {
         is_decided: verdict.undecided_for.is_none(),
         sentence: verdict.sentence(),
         job,
+        leak_line: leak_line(model, id),
         growth: growth(model, &GpuOrProcess::Process(id)),
     }
+}
+
+/// The line of the leak that the probe reports in a process.
+fn leak_line(model: &HostModel, process: ProcessId) -> Option<String> {
+    let growth = model.growth(&GpuOrProcess::Process(process))?;
+    growth.leak_line().map(str::to_owned)
 }
 
 fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
@@ -131,7 +139,7 @@ fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
             missing: Some(missing),
         };
     };
-    let evidence = growth.detector.evidence();
+    let evidence = growth.evidence(model.now());
     let forecast = evidence.and_then(|evidence| evidence.forecast);
     let seconds = |span: Duration| (span + Duration::from_millis(500)).as_secs();
     #[expect(clippy::cast_possible_truncation, reason = "whole bytes are exact")]
@@ -141,7 +149,10 @@ fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
         sentence: growth.sentence(),
         part: growth.part.map(|part| part_name(part).to_owned()),
         rate_bytes_per_s: rate,
-        gained_bytes: evidence.map(|evidence| evidence.gained),
+        // The probe may know a rate without a time or an amount.
+        gained_bytes: evidence
+            .map(|evidence| evidence.gained)
+            .filter(|gained| *gained > Bytes(0)),
         oom_in_s: forecast.map(|forecast| seconds(forecast.likely)),
         oom_low_s: forecast.map(|forecast| seconds(forecast.low)),
         oom_high_s: forecast.map(|forecast| seconds(forecast.high)),
@@ -155,7 +166,6 @@ fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::Bytes;
     use crate::protocol::snapshot::example::host;
 
     #[test]

@@ -37,6 +37,9 @@ pub struct JudgedProcess {
     pub sentence: String,
     /// Null for a process that is in no job.
     pub job: Option<JudgedJob>,
+    /// The line of the program where the probe of `gputop run` finds its worst leak, as in `train.py:41`;
+    /// null without one.
+    pub leak_line: Option<String>,
     /// How its memory grows.
     #[serde(flatten)]
     pub growth: JudgedGrowth,

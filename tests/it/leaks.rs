@@ -4,13 +4,20 @@ use serde_json::Value;
 
 use crate::allocator_stats::host_with_gpus;
 use crate::cli::json;
+use crate::host::Host;
 use crate::probe::{FakeProbe, REPORT};
 use crate::probe_page::report;
+use crate::terminal::Terminal;
 
 const OK: i32 = 0;
 const PARTIAL: i32 = 5;
 const NOTHING: i32 = 6;
 const FOUND: i32 = 10;
+
+/// Publishes another report in the same memory file.
+fn publish_again(probe: &mut FakeProbe, report: &str) {
+    assert_eq!(probe.request(&format!("publish {report}")), "done");
+}
 
 #[test]
 fn the_leaks_of_all_programs_are_listed_with_their_lines() {
@@ -55,14 +62,66 @@ fn the_leaks_of_all_programs_are_listed_with_their_lines() {
 }
 
 #[test]
+fn a_likely_leak_is_a_leak_in_the_table_and_in_json_at_once() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(&report());
+    let pid = probe.pid();
+    let verdict_and_growth = |report: &str, probe: &mut FakeProbe, host: &Host| {
+        publish_again(probe, report);
+        let table = host.run(["--once"]).text();
+        let row = table
+            .lines()
+            .find(|line| line.contains(&pid.to_string()))
+            .unwrap_or_else(|| panic!("{pid} is not in\n{table}"));
+        let line = json(&host.run(["--json"]));
+        let processes = line["judged"]["processes"].as_array().expect("a list");
+        let judged = processes.iter().find(|process| process["pid"] == pid);
+        (row.to_owned(), judged.expect("it is judged").clone())
+    };
+    let (row, judged) = verdict_and_growth(&report(), &mut probe, &host);
+    assert!(row.contains("LEAK"), "{row}");
+    assert_eq!(judged["leak_line"], "train.py:41", "{judged}");
+    let growth = &judged["growth"];
+    assert_eq!(growth["verdict"], "leak", "{judged}");
+    // 250 KiB in each step of 0.21 s.
+    assert_eq!(growth["rate_bytes_per_s"], 1_219_048, "{judged}");
+    let sentence = growth["sentence"].as_str().expect("a sentence");
+    assert!(sentence.starts_with("LEAK: train.py:41, +"), "{sentence}");
+    let maybe = report().replace("likely", "maybe");
+    let (row, judged) = verdict_and_growth(&maybe, &mut probe, &host);
+    assert!(!row.contains("LEAK") && row.contains("growing?"), "{row}");
+    assert_eq!(judged["growth"]["verdict"], "suspect", "{judged}");
+    let (row, judged) = verdict_and_growth(REPORT, &mut probe, &host);
+    assert!(!row.contains("LEAK") && !row.contains("growing?"), "{row}");
+    assert_eq!(judged["leak_line"], Value::Null, "{judged}");
+}
+
+#[test]
+fn a_likely_leak_is_in_the_list_with_its_line_and_is_told_once() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(REPORT);
+    let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
+    terminal.wait_for(&probe.pid().to_string());
+    publish_again(&mut probe, &report());
+    terminal.wait_for("LEAK");
+    terminal.wait_for("/min train.py:41");
+    let name = format!("LEAK  {} fake_probe.py (", probe.pid());
+    terminal.wait_for(&name);
+    terminal.quit();
+}
+
+#[test]
 fn a_leak_that_may_be_none_does_not_fail_and_neither_does_one_that_takes_no_memory() {
     let mut host = host_with_gpus(1);
     let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(REPORT);
     for report in [
         report().replace("likely", "maybe"),
         report().replace(r#""bytes_per_step": 256000"#, r#""bytes_per_step": 0"#),
     ] {
-        probe.publish(&report);
+        publish_again(&mut probe, &report);
         let output = host.run(["leaks"]);
         let text = output.text();
         assert_eq!(output.code, OK, "{text}{}", output.stderr);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::app::AppOptions;
 use crate::app::event::{Alert, AlertKind};
 use crate::base::units::Moment;
-use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject};
+use crate::model::{Fleet, GpuOrProcess, Growing, HostModel, HostSubject};
 use crate::output::labels;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
@@ -266,13 +266,7 @@ impl Alerts {
                 } else {
                     AlertKind::Leak
                 };
-                alerts.push(about_growth(
-                    model,
-                    snapshot,
-                    &key.subject,
-                    &growing.evidence,
-                    kind,
-                ));
+                alerts.push(about_growth(model, snapshot, &key.subject, growing, kind));
             }
         }
         alerts
@@ -283,7 +277,7 @@ fn about_growth(
     model: &HostModel,
     snapshot: &Snapshot,
     subject: &GpuOrProcess,
-    evidence: &Evidence,
+    growing: &Growing,
     kind: AlertKind,
 ) -> Alert {
     let (who, mut facts) = match subject {
@@ -299,7 +293,7 @@ fn about_growth(
             )
         }
     };
-    facts.extend(growth_facts(evidence));
+    facts.extend(growth_facts(growing));
     let does = if kind == AlertKind::Leak {
         "leaks"
     } else {
@@ -307,7 +301,7 @@ fn about_growth(
     };
     Alert {
         kind,
-        sentence: format!("{who} {does}: {evidence}"),
+        sentence: format!("{who} {does}: {}", growing.reason()),
         facts,
     }
 }
@@ -343,10 +337,14 @@ pub(super) fn process_facts(
     facts
 }
 
-pub(super) fn growth_facts(evidence: &Evidence) -> Vec<AlertFact> {
+pub(super) fn growth_facts(growing: &Growing) -> Vec<AlertFact> {
+    let evidence = &growing.evidence;
     let mut facts = vec![("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0))];
     if let Some(forecast) = evidence.forecast {
         facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
+    }
+    if let Some(line) = &growing.line {
+        facts.push(("LEAK_LINE", line.clone()));
     }
     facts
 }

@@ -331,11 +331,7 @@ impl HostNews {
                 .growing()
                 .iter()
                 .find(|growing| Some(&growing.subject) == item.subject.as_ref());
-            facts.extend(
-                growing
-                    .into_iter()
-                    .flat_map(|growing| growth_facts(&growing.evidence)),
-            );
+            facts.extend(growing.into_iter().flat_map(growth_facts));
             alerts.push(Alert {
                 kind,
                 sentence,

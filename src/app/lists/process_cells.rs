@@ -270,7 +270,7 @@ const COMMAND_AFTER_GROWTH: usize = 12;
 
 /// Returns how fast the memory of a process grows, and when it is full, or where it levels off, as far as the command keeps
 /// room in so many columns: `+2.3G/min full 13:41 (13:38–13:45)`, `+2.3G/min full 13:41`,
-/// `+2.3G/min`. `None` while it does not grow.
+/// `+2.3G/min`. The line of a leak that the probe reports comes first: `+2.3G/min train.py:41`. `None` while it does not grow.
 pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Option<Cell> {
     let growing = growing(model, process)?;
     let rate = rate(growing.evidence.rate);
@@ -279,7 +279,11 @@ pub(crate) fn growth(model: &HostModel, process: ProcessId, room: usize) -> Opti
     let plateau = growing
         .calm_plateau()
         .map(|plateau| format!("levels off {}", short_amount(plateau)));
-    let longer = [plateau, within, full]
+    let line = growing.line.clone();
+    let line_and_full = line
+        .as_ref()
+        .and_then(|line| Some(format!("{line} {}", full.as_ref()?)));
+    let longer = [plateau, line_and_full, line, within, full]
         .into_iter()
         .flatten()
         .map(|full| format!("{rate} {full}"));

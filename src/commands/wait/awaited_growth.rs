@@ -150,7 +150,7 @@ fn about(
         processes,
         gpus,
         evidence: Some(growing.evidence),
-        ..Happening::new(kind, format!("{subject} {does}: {}", growing.evidence))
+        ..Happening::new(kind, format!("{subject} {does}: {}", growing.reason()))
     }
 }
 

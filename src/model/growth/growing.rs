@@ -38,12 +38,22 @@ pub(crate) struct Growing {
     pub(crate) is_soon: bool,
     /// Whether the process seems to load a model. It is not urgent then.
     pub(crate) is_loading: bool,
+    /// The line of the leak that the probe reports, as in `train.py:41`.
+    pub(crate) line: Option<String>,
+    /// Why the probe judges worse than the figures alone; `None` where it does not.
+    pub(crate) by_probe: Option<String>,
 }
 
 impl Growing {
     /// The likely time until memory is full; `None` where that cannot be predicted.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.evidence.forecast.map(|forecast| forecast.likely)
+    }
+
+    /// The reason for the verdict: that of the probe if its verdict is worse, else the figures.
+    pub(crate) fn reason(&self) -> String {
+        let by_probe = self.by_probe.clone();
+        by_probe.unwrap_or_else(|| self.evidence.to_string())
     }
 
     /// Where growth levels off before memory is full; `None` unless that is known.
@@ -87,7 +97,8 @@ impl Growing {
         let was_soon = last.is_some_and(|last| last.is_soon);
         let limit = if was_soon { NO_LONGER_SOON } else { SOON };
         self.is_soon = self.left().is_some_and(|left| left <= limit);
-        self.is_loading = self.looks_like_loading(detectors, now);
+        // The probe tells a leak from a model that is loaded.
+        self.is_loading = self.by_probe.is_none() && self.looks_like_loading(detectors, now);
         if self.is_urgent() && !was_urgent && !rises {
             self.is_soon = false;
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::leak_detectors::{LeakDetectors, ProcessDetectors};
+use super::probe_leak::ProbeLeak;
 use super::{Evidence, LeakDetector, LeakVerdict};
 use crate::base::units::{Bytes, Moment};
 use crate::model::history::{AllocatorHistory, MemoryHistory, ProcessHistory, Window};
@@ -125,6 +126,8 @@ pub struct MemoryGrowth<'a> {
     pub part: Option<MemoryPart>,
     /// The change of reserved memory since the growth began, in bytes; `None` where unknown.
     reserved: Option<i64>,
+    /// The leak that the probe reports; `None` without one, and for a GPU.
+    probe: Option<ProbeLeak<'a>>,
 }
 
 impl<'a> MemoryGrowth<'a> {
@@ -134,7 +137,13 @@ impl<'a> MemoryGrowth<'a> {
             detector,
             part: None,
             reserved: None,
+            probe: None,
         }
+    }
+
+    /// The same growth, judged by what the probe reports as well.
+    pub(in crate::model) fn with_probe(self, probe: Option<ProbeLeak<'a>>) -> Self {
+        Self { probe, ..self }
     }
 
     /// The growth of a series with parts; with `is_part`, the detector is that of tensor memory.
@@ -156,13 +165,51 @@ impl<'a> MemoryGrowth<'a> {
         growth
     }
 
+    /// The worse of the verdicts of the detector and of the probe: neither lowers the other.
     pub fn verdict(&self) -> LeakVerdict {
-        self.detector.verdict()
+        let probe = self.probe.map(ProbeLeak::verdict);
+        probe.map_or(self.detector.verdict(), |probe| {
+            probe.max(self.detector.verdict())
+        })
+    }
+
+    /// The leak that the probe reports, if its verdict is worse than that of the detector.
+    fn worse_by_probe(&self) -> Option<ProbeLeak<'a>> {
+        self.probe
+            .filter(|probe| probe.verdict() > self.detector.verdict())
+    }
+
+    /// Why the probe judges worse than the detector; `None` where it does not.
+    pub(in crate::model) fn reason_of_probe(&self) -> Option<String> {
+        Some(format!(
+            "{} (by the probe)",
+            self.worse_by_probe()?.reason()
+        ))
+    }
+
+    /// The line of the leak that the probe reports, as in `train.py:41`; `None` where it knows none.
+    pub(crate) fn leak_line(&self) -> Option<&'a str> {
+        self.probe?.line()
+    }
+
+    /// The figures of the growth; `None` where nothing grows.
+    pub(crate) fn evidence(&self, now: Moment) -> Option<Evidence> {
+        let measured = self.detector.evidence().copied();
+        measured.or_else(|| Some(self.worse_by_probe()?.evidence(now)))
+    }
+
+    /// The figures of the growth that goes on now; `None` when nothing grows.
+    pub(in crate::model) fn growing(&self, now: Moment) -> Option<Evidence> {
+        let measured = self.detector.growing().copied();
+        measured.or_else(|| Some(self.worse_by_probe()?.evidence(now)))
     }
 
     /// The evidence: `allocated +30 MiB/min for …; reserved has not moved yet`. `None` where
     /// nothing grows.
     pub fn reason(&self) -> Option<String> {
+        if let Some(reason) = self.reason_of_probe() {
+            return Some(reason);
+        }
         let reason = describe_evidence(self.part, self.detector.evidence()?);
         let more = self
             .reserved
