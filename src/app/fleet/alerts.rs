@@ -403,6 +403,7 @@ mod tests {
     use crate::base::units::Bytes;
     use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;
+    use crate::protocol::snapshot::ProbeReading;
     use crate::protocol::snapshot::example::host;
 
     fn see(app: &mut App, host: &Snapshot) -> Vec<Alert> {
@@ -424,6 +425,38 @@ mod tests {
 
     fn key(app: &mut App, code: KeyCode) {
         app.update(Event::Key(KeyEvent::from(code)));
+    }
+
+    #[test]
+    fn a_likely_leak_of_the_probe_raises_an_alert_with_its_line_and_a_possible_one_none() {
+        let reported = |sure: &str| {
+            let leak = serde_json::json!({
+                "cuda_device": 0, "category": "activations", "sure": sure, "bytes_per_second": 1 << 20,
+                "held_by": ["list outputs, train.py:41 in main"],
+            });
+            let report = serde_json::json!({"version": 2, "leaks": [leak]});
+            Some(std::sync::Arc::new(ProbeReading {
+                report: Some(serde_json::from_value(report).expect("a report")),
+                missing: None,
+            }))
+        };
+        let (mut app, mut host) = (
+            app(),
+            host(1).with(101, "python train.py", 0, Bytes::from_gib(10)),
+        );
+        host.processes[0].probe = reported("maybe");
+        assert_eq!(see(&mut app, &host).len(), 0);
+        host = host.later(2);
+        host.processes[0].probe = reported("likely");
+        let alerts = see(&mut app, &host);
+        let sentences: Vec<&str> = alerts.iter().map(|alert| alert.sentence.as_str()).collect();
+        assert_eq!(
+            sentences,
+            ["101 (python train.py) leaks: train.py:41, +60 MiB/min (by the probe)"]
+        );
+        let line = ("LEAK_LINE", "train.py:41".to_owned());
+        assert!(alerts[0].facts.contains(&line), "{alerts:#?}");
+        assert_eq!(see(&mut app, &host.later(2)).len(), 0, "it is told once");
     }
 
     #[test]
