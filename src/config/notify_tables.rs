@@ -551,7 +551,7 @@ mod tests {
             ),
             (
                 "kind = 'slack'\nurl_env = 'A'\nkinds = ['leak', 'leek']",
-                "config.toml:7: notify.x: `kinds`: gputop sends no `leek`; there are leak, leak_over, out_of_memory_soon, out_of_memory, process_ended, orphan, gpu_free, gpu_lost, gpu_answers, xid, host_lost, host_answers, idle, test",
+                "config.toml:7: notify.x: `kinds`: gputop sends no `leek`; there are leak, leak_over, out_of_memory_soon, out_of_memory, process_ended, orphan, gpu_free, gpu_lost, gpu_answers, xid, host_lost, host_answers, idle, idle_over, test",
             ),
             (
                 "kind = 'slack'\nurl_env = 'A'\nusers = 'ada'",

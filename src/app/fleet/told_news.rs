@@ -78,7 +78,7 @@ struct ProcessNews {
     parent: Option<u32>,
     gpus: Vec<String>,
     began: Moment,
-    /// What the news say of its end, while it is not known whether it has ended: it may only have
+    /// The sentence on its end, while it is not known whether it has ended: it may only have
     /// released its memory, or its GPU may be lost.
     end: Option<String>,
     looked_up: Moment,

@@ -159,7 +159,8 @@ fn rests_now(news: &RestingNews, message: &Message) -> bool {
     match news {
         RestingNews::Kind(kind) => message.kind == kind,
         RestingNews::Gpu { boot_id, gpu } => {
-            is("BOOT_ID", boot_id) && message.gpu_ids.contains(gpu)
+            let is_of_several = message.gpu.as_ref().is_some_and(|gpus| gpus.contains(','));
+            is("BOOT_ID", boot_id) && message.gpu_ids.contains(gpu) && !is_of_several
         }
         RestingNews::Process {
             boot_id,
