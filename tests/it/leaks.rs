@@ -1,5 +1,7 @@
 //! `gputop leaks`: the leaks that the probe reports in programs.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::allocator_stats::host_with_gpus;
@@ -95,6 +97,25 @@ fn a_likely_leak_is_a_leak_in_the_table_and_in_json_at_once() {
     let (row, judged) = verdict_and_growth(REPORT, &mut probe, &host);
     assert!(!row.contains("LEAK") && !row.contains("growing?"), "{row}");
     assert_eq!(judged["leak_line"], Value::Null, "{judged}");
+}
+
+#[test]
+fn a_likely_leak_is_a_finding_of_the_report_with_its_line() {
+    let mut host = host_with_gpus(1);
+    let mut probe = FakeProbe::start(&mut host, &[], &[]);
+    probe.publish(&report());
+    let recording = host.path("run.jsonl");
+    fs::write(&recording, host.run(["--json"]).text()).expect("/tmp has room");
+    let path = recording.to_str().expect("a path in ASCII");
+    let output = host.run(["report", path, "--md"]);
+    let text = output.text();
+    assert_eq!(output.code, OK, "{text}{}", output.stderr);
+    let finding = text.lines().find(|line| line.contains("(by the probe)"));
+    let finding = finding.unwrap_or_else(|| panic!("no finding in\n{text}"));
+    assert!(
+        finding.contains("leaks") && finding.contains("train.py:41, +"),
+        "{finding}"
+    );
 }
 
 #[test]
