@@ -59,7 +59,7 @@ pub(crate) struct RecordArgs {
     output: Option<PathBuf>,
 
     /// Record the lines that a viewer writes to the standard input
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with_all = ["notify", "on_alert"])]
     from_viewer: bool,
 
     /// Delete the oldest lines so that all parts together stay below this size
@@ -72,7 +72,7 @@ pub(crate) struct RecordArgs {
 
     /// Tell this notification what happens: the NAME of a `[notify.NAME]` table in config.toml;
     /// repeat it for more. `gputop notify NAME` tries it
-    #[arg(long, value_name = "NAME", conflicts_with = "from_viewer", help_heading = TELL_HEADING)]
+    #[arg(long, value_name = "NAME", help_heading = TELL_HEADING)]
     pub(crate) notify: Vec<String>,
 
     #[command(flatten)]

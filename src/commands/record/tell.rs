@@ -30,7 +30,7 @@ pub(super) const TELL_HEADING: &str = "Telling people who are not at the screen"
 #[command(next_help_heading = TELL_HEADING)]
 pub(super) struct TellArgs {
     /// Run this program once for each alert, as the screen does with --on-alert
-    #[arg(long, value_name = "PROGRAM", conflicts_with = "from_viewer")]
+    #[arg(long, value_name = "PROGRAM")]
     on_alert: Option<String>,
 
     /// Tell what happens to the processes of all users, not only to mine and on the GPUs that they
