@@ -123,12 +123,7 @@ impl GpuReadings {
     }
 
     fn unknown(index: u32, now: Moment, why: Missing) -> Self {
-        Self::missing(Self::unknown_uuid(index), index, None, now, why)
-    }
-
-    /// Stands for a UUID that could not be read.
-    fn unknown_uuid(index: u32) -> GpuUuid {
-        GpuUuid(format!("unknown-{index}").into())
+        Self::missing(GpuUuid::unknown(index), index, None, now, why)
     }
 }
 

@@ -170,7 +170,7 @@ def run(doing, function, *arguments):
 
 
 def understand(returned, name):
-    """What the function returned, as arguments of `estimate`."""
+    """The values that the function returned, as arguments of `estimate`."""
     import torch
 
     if isinstance(returned, dict):

@@ -22,7 +22,7 @@ use crate::output::{self, Exit};
 use crate::protocol::snapshot::{ProbeMissing, ProbeReport, ProcessId, Snapshot, TensorLeak};
 use crate::source::Source;
 
-/// Whose leaks to list, and how.
+/// The options of `gputop leaks`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct LeaksArgs {

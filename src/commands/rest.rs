@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RestArgs) -> anyhow::Result<ExitCode> {
     let mut known = rests::read(now).with_context(|| {
         format!("cannot read the rests in {path}: delete the file to let all news be told")
     })?;
-    let offset = utc_offset().unwrap_or(0);
+    let offset = utc_offset().context("cannot find the time zone of this host: set TZ")?;
     if args.news.is_empty() && !args.end {
         anyhow::ensure!(
             args.until.is_none() && args.span.is_none(),

@@ -91,6 +91,21 @@ pub enum Missing {
 #[serde(transparent)]
 pub struct GpuUuid(pub Text);
 
+impl GpuUuid {
+    /// The beginning of a name that stands for a UUID.
+    const UNKNOWN: &str = "unknown-";
+
+    /// Stands for the UUID of a GPU that could not be read, since the agent started.
+    pub(crate) fn unknown(index: u32) -> Self {
+        Self(format!("{}{index}", Self::UNKNOWN).into())
+    }
+
+    /// Whether this only stands for a UUID.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.0.as_str().starts_with(Self::UNKNOWN)
+    }
+}
+
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

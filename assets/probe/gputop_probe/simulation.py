@@ -39,7 +39,7 @@ FORMULAS = {
 
 
 class Subject:
-    """What is estimated, as the user gave it."""
+    """The model and its inputs to estimate, as the user gave them."""
 
     def __init__(self, model, inputs, keywords, optimizer, loss, targets, batch, precision=None):
         self.model = model

@@ -162,9 +162,7 @@ pub(super) fn set_missing(
         .filter(|slot| found(slot))
         .map(|slot| slot.index)
         .collect();
-    slots.retain(|slot| {
-        !(slot.is(&GpuReadings::unknown_uuid(slot.index)) && taken.contains(&slot.index))
-    });
+    slots.retain(|slot| !(slot.is(&GpuUuid::unknown(slot.index)) && taken.contains(&slot.index)));
     let mut explained = vec![];
     for (index, (function, error)) in failed {
         let place = slots

@@ -1,8 +1,9 @@
 //! The news that a recorder tells to people who are not at the screen: each once, with its end.
 //!
 //! The model finds the news, and the checkpoints of a recording keep them: a recorder that was
-//! started again does not tell what was told. Only a GPU that becomes free, and a process that has
-//! not computed for long, are found here.
+//! started again does not tell what was told. Three things are found here: GPUs that are lost or
+//! become free, processes that have not computed for long, and whether a process that the driver no
+//! longer lists has ended.
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ const HELPER: Duration = Duration::from_mins(10);
 /// cause.
 const CAUSE: Duration = Duration::from_mins(1);
 
-/// Whose news are told, and after which time without computing a process is idle.
+/// The users whose news are told, and the time after which a process that does not compute is idle.
 #[derive(Debug, Clone)]
 pub(crate) struct TellOptions {
     pub(crate) scope: AlertScope,
@@ -57,8 +58,7 @@ struct HostNews {
     /// The number of the first item that was not told.
     next: u64,
     processes: BTreeMap<ProcessId, ProcessNews>,
-    /// By label: a lost GPU has no UUID after a restart of the agent.
-    gpus: BTreeMap<String, GpuNews>,
+    gpus: BTreeMap<GpuUuid, GpuNews>,
     /// The GPUs that became free and were not told.
     free: Vec<GpuUuid>,
     /// Alerts on GPUs that were not told.
@@ -76,7 +76,7 @@ struct ProcessNews {
     facts: Vec<AlertFact>,
     job: Option<(ProcessId, String)>,
     parent: Option<u32>,
-    gpus: Vec<String>,
+    gpus: Vec<GpuUuid>,
     began: Moment,
     /// The sentence on its end, while it is not known whether it has ended: it may only have
     /// released its memory, or its GPU may be lost.
@@ -89,6 +89,7 @@ struct ProcessNews {
 
 #[derive(Debug, Default)]
 struct GpuNews {
+    label: String,
     /// Whether a process of those whose news are told used it last.
     is_told: bool,
     is_in_use: bool,
@@ -215,7 +216,7 @@ impl HostNews {
             let is_idle = known.is_some_and(|known| known.is_idle);
             let age = process.and_then(|process| labels::elapsed(snapshot, process).ok());
             let gpus = snapshot.gpus.iter().filter(|gpu| gpu.process(id).is_some());
-            let gpus = gpus.map(labels::gpu_label).collect();
+            let gpus = gpus.map(|gpu| gpu.uuid.clone()).collect();
             let has_user = process.is_some_and(|process| process.facts.user.is_ok());
             let job = model.job(id);
             let mut facts = process_facts(model, snapshot, id);
@@ -249,7 +250,9 @@ impl HostNews {
 
     fn see_gpus(&mut self, model: &HostModel, snapshot: &Snapshot, scope: &AlertScope) {
         for gpu in &snapshot.gpus {
-            let news = self.gpus.entry(labels::gpu_label(gpu)).or_default();
+            self.find_renamed(gpu, snapshot);
+            let news = self.gpus.entry(gpu.uuid.clone()).or_default();
+            news.label = labels::gpu_label(gpu);
             let is_lost = match &gpu.trouble {
                 Some(trouble) if trouble.is_starting() => news.is_lost,
                 trouble => trouble.is_some(),
@@ -264,7 +267,7 @@ impl HostNews {
                 };
                 self.of_gpus.push(Alert {
                     kind,
-                    sentence: format!("GPU {}{words}", labels::gpu_label(gpu)),
+                    sentence: format!("GPU {}{words}", news.label),
                     facts: gpu_facts(gpu),
                 });
             }
@@ -291,6 +294,26 @@ impl HostNews {
             } else {
                 news.free = 0;
             }
+        }
+    }
+
+    /// Finds what is known of a GPU under its other name: a GPU that is lost when the agent starts
+    /// has no UUID, and has one again when it answers. Its index is all that it keeps.
+    fn find_renamed(&mut self, gpu: &Gpu, snapshot: &Snapshot) {
+        if self.gpus.contains_key(&gpu.uuid) {
+            return;
+        }
+        let label = labels::gpu_label(gpu);
+        let is_other_name = |(uuid, news): &(&GpuUuid, &GpuNews)| {
+            news.label == label
+                && (uuid.is_unknown() || gpu.uuid.is_unknown())
+                && snapshot.gpu(uuid).is_none()
+        };
+        let known = self.gpus.iter().find(is_other_name);
+        if let Some(uuid) = known.map(|(uuid, _)| uuid.clone())
+            && let Some(news) = self.gpus.remove(&uuid)
+        {
+            self.gpus.insert(gpu.uuid.clone(), news);
         }
     }
 
@@ -341,7 +364,7 @@ impl HostNews {
         if model.is_complete() {
             self.orphans.retain(|id| snapshot.process(*id).is_some());
         }
-        let ends = self.certain_ends(&ends, snapshot);
+        let ends = self.certain_ends(&ends, model, snapshot);
         alerts.extend(self.ends(&ends, model, snapshot));
         alerts
     }
@@ -365,13 +388,10 @@ impl HostNews {
                 |known| known.is_told,
             ),
             // A GPU that is lost has no list of processes any more.
-            Some(subject @ GpuOrProcess::Gpu(uuid)) => {
-                let label = snapshot.gpu(uuid).map(labels::gpu_label);
-                match label.and_then(|label| self.gpus.get(&label)) {
-                    Some(known) if known.is_in_use => known.is_told,
-                    _ => scope.includes(model, snapshot, subject),
-                }
-            }
+            Some(subject @ GpuOrProcess::Gpu(uuid)) => match self.gpus.get(uuid) {
+                Some(known) if known.is_in_use => known.is_told,
+                _ => scope.includes(model, snapshot, subject),
+            },
         }
     }
 
@@ -392,10 +412,11 @@ impl HostNews {
     }
 
     /// Returns the processes that have ended, and what the news say of it. News of an end only say
-    /// that the driver lists the process no longer.
+    /// that the driver lists the process no longer. The first snapshots of an agent lack processes.
     fn certain_ends(
         &mut self,
         ends: &[&NewsItem],
+        model: &HostModel,
         snapshot: &Snapshot,
     ) -> Vec<(ProcessId, String)> {
         let mut certain = Vec::new();
@@ -405,16 +426,24 @@ impl HostNews {
             };
             match self.processes.get_mut(&id) {
                 Some(known) => known.end = Some(item.sentence.clone()),
-                None => certain.push((id, item.sentence.clone())),
+                None if model.is_complete() && !snapshot.lives(id) => {
+                    certain.push((id, item.sentence.clone()));
+                }
+                None => {}
             }
         }
         let gpus = &self.gpus;
-        let is_lost = |gpu: &String| gpus.get(gpu).is_some_and(|gpu| gpu.is_lost);
-        for (id, known) in &mut self.processes {
+        let is_lost = |gpu: &GpuUuid| gpus.get(gpu).is_none_or(|gpu| gpu.is_lost);
+        let open = self
+            .processes
+            .iter_mut()
+            .filter(|(_, known)| known.end.is_some());
+        for (id, known) in open {
             let is_listed = snapshot.gpus.iter().any(|gpu| gpu.process(*id).is_some());
             if is_listed {
                 known.end = None;
-            } else if !snapshot.lives(*id) && !known.gpus.iter().any(is_lost) {
+            } else if model.is_complete() && !snapshot.lives(*id) && !known.gpus.iter().any(is_lost)
+            {
                 certain.extend(known.end.take().map(|sentence| (*id, sentence)));
             }
         }
@@ -484,7 +513,8 @@ impl HostNews {
         facts.retain(|(name, _)| !["GPU", "GPU_UUID"].contains(name));
         let known = ended.iter().filter_map(|(id, _)| self.processes.get(id));
         let gpus: BTreeSet<&str> = known
-            .flat_map(|known| known.gpus.iter().map(String::as_str))
+            .flat_map(|known| &known.gpus)
+            .filter_map(|uuid| Some(self.gpus.get(uuid)?.label.as_str()))
             .collect();
         let gpus: Vec<&str> = gpus.into_iter().collect();
         facts.push(("GPU", gpus.join(", ")));
@@ -495,10 +525,11 @@ impl HostNews {
         let known = self.processes.get(&id);
         let known = known.filter(|known| snapshot.at.since(known.began) < HELPER);
         let parent = known.and_then(|known| known.parent);
+        // A later process has the PID of a parent that has ended.
         let mut others = self
             .processes
             .keys()
-            .filter(|other| snapshot.lives(**other));
+            .filter(|other| other.start_ticks <= id.start_ticks && snapshot.lives(**other));
         parent.is_some_and(|parent| others.any(|other| other.pid == parent))
     }
 
@@ -528,9 +559,6 @@ impl HostNews {
                 Some(VerdictKind::Idle { span, .. }) => Some(*span),
                 _ => None,
             };
-            let name = model.latest().and_then(|latest| latest.process(*id));
-            let name = name.and_then(|process| short_name(&process.facts).ok());
-            let name = name.unwrap_or_default();
             let (kind, words) = match span {
                 Some(span) if span >= idle && !news.is_idle => {
                     let words = format!("has not computed for {} and holds memory", Elapsed(span));
@@ -542,6 +570,9 @@ impl HostNews {
             news.is_idle = kind == AlertKind::Idle;
             // The news tell the end of a process.
             if kind == AlertKind::Idle || model.latest().is_some_and(|it| it.lives(*id)) {
+                let process = model.latest().and_then(|latest| latest.process(*id));
+                let name = process.and_then(|process| short_name(&process.facts).ok());
+                let name = name.unwrap_or_default();
                 alerts.push(Alert {
                     kind,
                     sentence: format!("{} {name} {words}", id.pid),

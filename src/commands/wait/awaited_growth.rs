@@ -51,7 +51,7 @@ impl AwaitedGrowth {
                 .full_within
                 .filter(|time| growing.is_full_within(*time));
             let (kind, does) = match full {
-                // That memory is full soon is the more urgent news.
+                // Memory that is full soon is the more urgent news.
                 Some(time) => (
                     HappeningKind::OutOfMemorySoon,
                     format!("runs out of memory within {}", ExactSpan(time)),

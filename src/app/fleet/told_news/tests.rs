@@ -271,7 +271,7 @@ fn a_lost_gpu_ends_no_process_and_its_return_under_another_uuid_is_told() {
     let healthy = host.clone();
     // As after a restart of the agent: neither the UUID nor the processes are known.
     host = host.without(100);
-    host.gpus[0].uuid = GpuUuid("unknown-0".into());
+    host.gpus[0].uuid = GpuUuid::unknown(0);
     host.gpus[0].trouble = Some(Trouble {
         cause: Cause::Lost,
         sentence: "GPU 0 is lost".into(),
@@ -286,4 +286,40 @@ fn a_lost_gpu_ends_no_process_and_its_return_under_another_uuid_is_told() {
     assert_eq!(kinds(watcher.wait(&mut back, 5)), [AlertKind::GpuAnswers]);
     let mut lost = host.later(10);
     assert_eq!(kinds(watcher.wait(&mut lost, 5)), [AlertKind::GpuLost]);
+}
+
+#[test]
+fn another_gpu_with_the_index_of_a_lost_one_is_not_its_return() {
+    let mut watcher = OneRecorder::new(AlertScope::Mine);
+    let mut host = host(2);
+    watcher.wait(&mut host, 5);
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Lost,
+        sentence: "GPU 0 is lost".into(),
+        call: None,
+        since: host.at,
+    });
+    let told = watcher.wait(&mut host, 5);
+    assert_eq!(told, [(AlertKind::GpuLost, "GPU 0: lost".to_owned())]);
+    // The driver numbers the others anew, while the lost one keeps its place.
+    host.gpus[1].facts.index = 0;
+    assert_eq!(watcher.wait(&mut host, 5), []);
+    host.gpus.remove(0);
+    assert_eq!(watcher.wait(&mut host, 5), []);
+}
+
+#[test]
+fn a_process_that_released_its_memory_has_not_ended_when_a_new_agent_has_not_seen_it_yet() {
+    let mut watcher = OneRecorder::new(AlertScope::Mine);
+    let mut host = of_two_users();
+    watcher.wait(&mut host, 5);
+    host.gpus[0].processes.clear();
+    watcher.wait(&mut host, 5);
+    // The first snapshot of an agent, before its first scan.
+    let mut first = host.clone().without(100);
+    let scan = std::mem::replace(&mut first.host.scan.at, Moment(0));
+    assert_eq!(watcher.wait(&mut first, 1), []);
+    first.host.scan.at = scan;
+    let told = watcher.wait(&mut first, 1);
+    assert_eq!(told[0].0, AlertKind::ProcessEnded, "{told:?}");
 }
