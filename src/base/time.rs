@@ -48,6 +48,13 @@ impl Moment {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// Returns the moment that is `span` earlier; that of the boot when `span` is longer.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(span))
+    }
+
     /// Returns the moment that is `span` later.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {

@@ -227,7 +227,7 @@ impl HostNews {
                 job: job.and_then(|job| Some((root(&job.key)?, job.name.clone()))),
                 parent: process.and_then(|process| process.facts.parent.ok()),
                 gpus,
-                began: Moment(now.0.saturating_sub(age.map_or(0, milliseconds))),
+                began: now.before(age.unwrap_or_default()),
                 end: None,
                 // Both are read after the first snapshot.
                 looked_up: if has_arguments && has_user {
@@ -246,6 +246,16 @@ impl HostNews {
             }
             now.since(news.seen) < KEPT
         });
+    }
+
+    /// Whether the driver still lists a PID whose process has ended. It releases the memory a moment
+    /// later; that is not the end of another process.
+    fn is_rest(&self, id: ProcessId) -> bool {
+        id.start_ticks.is_none()
+            && self
+                .processes
+                .keys()
+                .any(|known| known.pid == id.pid && known.start_ticks.is_some())
     }
 
     fn see_gpus(&mut self, model: &HostModel, snapshot: &Snapshot, scope: &AlertScope) {
@@ -421,8 +431,9 @@ impl HostNews {
     ) -> Vec<(ProcessId, String)> {
         let mut certain = Vec::new();
         for item in ends {
-            let Some(GpuOrProcess::Process(id)) = item.subject else {
-                continue;
+            let id = match item.subject {
+                Some(GpuOrProcess::Process(id)) if !self.is_rest(id) => id,
+                _ => continue,
             };
             match self.processes.get_mut(&id) {
                 Some(known) => known.end = Some(item.sentence.clone()),
@@ -477,7 +488,9 @@ impl HostNews {
                 .processes
                 .iter()
                 .filter(|(id, known)| {
-                    known.job.as_ref().is_some_and(|(of, _)| *of == root) && snapshot.lives(**id)
+                    known.job.as_ref().is_some_and(|(of, _)| *of == root)
+                        && snapshot.lives(**id)
+                        && !self.is_rest(**id)
                 })
                 .count();
             let go_on = match go_on {
@@ -600,10 +613,6 @@ fn without_commands(sentence: String, model: &HostModel, id: ProcessId) -> Strin
         let short = format!("{}, {}", other.id.pid, other.program());
         sentence.replace(&other.to_string(), &short)
     })
-}
-
-fn milliseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the facts of a process that has GPUs open without being listed for them.

@@ -77,8 +77,7 @@ impl<'a> ProbeLeak<'a> {
         let steps = self.leak.steps.map_or(0.0, |steps| steps as f64);
         let span = self.step.map_or(0.0, |step| steps * step);
         let ago = Duration::try_from_secs_f64(span).unwrap_or(Duration::MAX);
-        let ago = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
-        let since = Moment(now.0.saturating_sub(ago));
+        let since = now.before(ago);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -163,6 +163,33 @@ fn the_processes_of_a_job_end_as_one_and_helpers_of_a_living_process_end_in_sile
 }
 
 #[test]
+fn a_process_whose_memory_is_released_after_its_end_ends_once() {
+    let mut watcher = OneRecorder::new(AlertScope::Mine);
+    let mut host = of_two_users();
+    watcher.wait(&mut host, 5);
+    let place = host
+        .processes
+        .iter()
+        .position(|process| process.id.pid == 100)
+        .expect("alice's process");
+    // The driver lists the PID, and `/proc` knows it no longer.
+    host.processes[place].id.start_ticks = None;
+    host.gpus[0].processes[0].process.start_ticks = None;
+    let mut told = watcher.wait(&mut host, 1);
+    host = host.without(100);
+    host.gpus[0].load.memory_used = Ok(Bytes(0));
+    told.extend(watcher.wait(&mut host, 5));
+    let exited = "100 train.py (alice) exited, held 1.0 GiB on GPU 0".to_owned();
+    assert_eq!(
+        told,
+        [
+            (AlertKind::ProcessEnded, exited),
+            (AlertKind::GpuFree, "GPU 0 is free".to_owned()),
+        ]
+    );
+}
+
+#[test]
 fn a_gpu_that_is_lost_and_answers_again_is_told() {
     let mut watcher = OneRecorder::new(AlertScope::Mine);
     let mut host = of_two_users();
