@@ -36,8 +36,8 @@ pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
 pub use self::probe::{
     AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
-    ProbeMissing, ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorGroup,
-    TensorLeak, TrainingSteps,
+    ProbeMissing, ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorFill,
+    TensorGroup, TensorLeak, TrainingSteps,
 };
 pub use self::process_id::{ArgvDelay, Identity, ProcessId, State};
 pub use self::readings::{

@@ -23,7 +23,7 @@ from gputop_probe import (
     leaks,
     objects,
     ooms,
-    passes,
+    paths,
     readings,
 )  # noqa: E402
 
@@ -119,26 +119,6 @@ def reader():
 
     Torch.Tensor = Tensor
     return objects.TensorReader(Torch)
-
-
-class Module:
-    """A module with parameters of its own, or with other modules."""
-
-    def __init__(self, *parts):
-        self._modules = {at: part for at, part in enumerate(parts) if isinstance(part, Module)}
-        self._parameters = {at: part for at, part in enumerate(parts) if isinstance(part, Tensor)}
-
-
-class ModelsTest(unittest.TestCase):
-    def test_layers_of_one_model_are_one_model_and_kept_models_are_several(self):
-        parameters = [Tensor() for _ in range(6)]
-        layers = [Module(parameter) for parameter in parameters]
-        blocks = [Module(*layers[at : at + 2]) for at in (0, 2, 4)]
-        scan = passes.Pass.__new__(passes.Pass)
-        for models, wanted in ((blocks, 3), ([Module(*blocks)], 1)):
-            scan.modules = layers + blocks + models
-            self.assertEqual(scan.models_of(parameters), wanted)
-        self.assertEqual(scan.models_of([Tensor()]), 0)
 
 
 class HistoryOfTensorsTest(unittest.TestCase):
@@ -358,7 +338,15 @@ class CauseTest(unittest.TestCase):
         self.assertEqual(self.decide(local, chain_grows=True, is_training=True), "history_summed")
         self.assertEqual(self.decide(via("buffer"), chain_grows=True), "buffer_in_graph")
         self.assertEqual(self.decide(via("traceback"), is_training=True), "traceback_frame")
-        self.assertEqual(self.decide(via("optimizer"), is_training=True), "optimizer_recreated")
+        # One optimizer is the one that the program uses.
+        for optimizers, wanted in ((1, "kept_outputs"), (8, "optimizer_recreated")):
+            self.assertEqual(self.decide(via("optimizer"), optimizers=optimizers), wanted)
+        self.assertEqual(self.decide(via("cycle")), "reference_cycle")
+        self.assertEqual(self.decide(via("hook")), "hooks_registered")
+        self.assertEqual(self.decide(via("module")), "model_copies")
+        self.assertEqual(self.decide(create_graph=object()), "create_graph")
+        # A model that moves to the GPU brings parameters, too.
+        self.assertFalse(causes.is_told(causes.Facts(holder=via("module")), 9, 60.0))
         line = object()
         self.assertEqual(
             self.decide(
@@ -372,6 +360,28 @@ class CauseTest(unittest.TestCase):
             "kept_outputs",
         )
         self.assertEqual(self.decide(), "unknown")
+
+    def test_likely_needs_a_container_that_was_seen_to_grow_and_a_named_way(self):
+        def sure(before, limit=None, text="[…]", **facts):
+            container = paths.Container([], 9, limit, before)
+            before.clear()
+            step = paths.Step(text, None, container)
+            holder = holders.Holder("list kept", "local", "kept", {0}, steps=[step])
+            return causes.judge(causes.Facts(holder=holder, **facts))[1]
+
+        class Before(dict):
+            def get(self, address, default=None):
+                return dict.get(self, "any", default)
+
+        grew, same = (lambda: Before(any=4)), (lambda: Before(any=9))
+        self.assertEqual(sure(grew()), "likely")
+        self.assertEqual(sure(same()), "maybe")
+        self.assertEqual(sure(Before()), "maybe")
+        self.assertEqual(sure(grew(), covers=0.7), "maybe")
+        self.assertEqual(sure(grew(), text=None), "maybe")
+        self.assertEqual(sure(grew(), is_temporary=True), "maybe")
+        self.assertEqual(sure(grew(), is_cache=True), "maybe")
+        self.assertEqual(sure(grew(), limit=300), "bounded")
 
 
 class ExtendedTest(unittest.TestCase):
@@ -481,6 +491,7 @@ class BlackBoxTest(unittest.TestCase):
             reading.devices[0] = readings.DeviceReading(memory)
             reading.devices[0].categories["activations"] = activations
         probe = types.SimpleNamespace(
+            waits=None,
             torch=types.SimpleNamespace(__version__="2.11.0", _C=types.SimpleNamespace()),
             steps=types.SimpleNamespace(count=3, seconds=lambda: 0.1),
             is_attached=False,

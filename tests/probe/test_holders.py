@@ -99,6 +99,18 @@ class HolderTest(unittest.TestCase):
         del first, second
         self.assertRegex(holders.find(samples)[0][0].text, r"^Record\.loss, test_holders")
 
+    def test_a_cycle_that_nothing_else_refers_to_is_one(self):
+        for is_held in (False, True):
+            first, second = Record(Value()), Record(Value())
+            first.other, second.other = second, first
+            keeper = iter([first]) if is_held else None
+            samples = [first.loss, second.loss]
+            del first, second
+            search = holders.Search()
+            search.run(samples)
+            self.assertEqual(search.cycles, frozenset() if is_held else {0, 1})
+            del keeper
+
     def test_the_search_does_not_find_itself(self):
         samples, levels = [Value()], []
         search = holders.Search()

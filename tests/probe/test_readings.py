@@ -217,6 +217,25 @@ class CategoriesTest(unittest.TestCase):
         # It came later, and no more of its size came since.
         self.assertEqual(history.libraries, {0: 512, 512: 1024})
 
+    def test_a_block_of_a_program_without_steps_is_nothing_until_it_was_looked_at(self):
+        history = readings.History()
+
+        def category_of(step, *addresses):
+            blocks = read([segment(at, block(512), block(512)) for at in addresses])
+            reading = readings.Reading(step, "any")
+            readings.sum_up(reading, blocks, {}, history, True)
+            amounts = reading.devices[0].categories
+            return {name: size for name, size in amounts.items() if size}, blocks
+
+        found, blocks = category_of(None, 4096)
+        self.assertEqual(found, {"not_looked_at": 1024})
+        history.note(blocks, 1)
+        history.find_libraries(blocks, {}, 1, False, False)
+        found, _ = category_of(None, 4096, 1 << 20)
+        self.assertEqual(found, {"activations": 1024, "not_looked_at": 1024})
+        # Each step makes activations.
+        self.assertEqual(category_of(4, 1 << 20)[0], {"activations": 1024})
+
     def test_groups_change_since_a_mark(self):
         label, found = (
             labels.Label("named_tensors", None, (64,), "float32", False),

@@ -148,8 +148,13 @@ def _by_line(code):
     return lines
 
 
-def fill_line(codes, name):
+# How far `fill_line` goes down its list: to methods such as append, or to operations.
+FILLS, ADDS = 1, 2
+
+
+def fill_line(codes, name, most=5):
     """Returns the line that adds to what `name` (a variable or an attribute) refers to, or None.
+    Only the first `most` kinds of lines count.
 
     Preferred in this order: a method such as append or an item assignment; an assignment from an
     operation (`total += loss`); the last assignment of something computed; the last assignment of
@@ -197,7 +202,17 @@ def fill_line(codes, name):
                 rank = 4
             if rank is not None and (found[rank] is None or rank >= 2):
                 found[rank] = Line(code, number)
-    return next(filter(None, found), None)
+    return next(filter(None, found[:most]), None)
+
+
+def fills(line):
+    """Whether the line calls a method such as append, or assigns an item."""
+    for number, operations in _by_line(line.code):
+        if number == line.number:
+            for operation, argument in operations:
+                if operation == "STORE_SUBSCR" or argument in _FILLERS:
+                    return True
+    return False
 
 
 def _stores_value(operations):
@@ -226,8 +241,10 @@ def concatenating_line(codes, name):
     return None
 
 
-def keyword_line(codes, keyword):
-    """Returns the line of a call with `keyword=`, such as `retain_graph=True`, or None."""
+def keyword_line(codes, keyword, function=None):
+    """Returns the line of a call with `keyword=`, such as `retain_graph=True`, or None; with
+    `function`, only where the line also names it.
+    """
     for code in codes:
         if not any(type(it) is tuple and keyword in it for it in code.co_consts):
             continue
@@ -238,7 +255,60 @@ def keyword_line(codes, keyword):
                     operation in ("LOAD_CONST", "KW_NAMES", "CALL_FUNCTION_KW", "CALL_KW")
                     and type(argument) is tuple
                     and keyword in argument
+                    and (function is None or any(it == function for _, it in operations))
                 ):
                     return Line(code, number)
-        return Line(code, code.co_firstlineno)
+        if function is None:
+            return Line(code, code.co_firstlineno)
     return None
+
+
+def key_line(codes, keys):
+    """Returns the line that writes these keys of a dictionary as constants, or None."""
+    for code in codes:
+        constants = set()
+        for constant in code.co_consts:
+            constants.update(constant if type(constant) is tuple else (constant,))
+        if not all(key in constants for key in keys):
+            continue
+        for number, operations in _by_line(code):
+            if any(
+                argument == keys[-1] or type(argument) is tuple and keys[-1] in argument
+                for operation, argument in operations
+                if operation == "LOAD_CONST"
+            ):
+                return Line(code, number)
+    return None
+
+
+def handler_line(code, at):
+    """Returns the first line of the `except` that handles an error at an instruction, or None."""
+    handlers = []
+    instructions = list(dis.get_instructions(code))
+    if sys.version_info >= (3, 11):
+        entries = dis.Bytecode(code).exception_entries
+        handlers = [entry.target for entry in entries if entry.start <= at < entry.end]
+    else:
+        blocks = [it for it in instructions if it.opname == "SETUP_FINALLY" and it.offset < at]
+        handlers = [it.argval for it in blocks[-1:] if it.argval > at]
+    lines = dict(dis.findlinestarts(code))
+    for target in handlers:
+        number = next(
+            (lines[offset] for offset in sorted(lines) if offset >= target and lines[offset]), None
+        )
+        if number is not None:
+            return Line(code, number)
+    return None
+
+
+def tests_membership(codes, name):
+    """Whether a line tests if something is in `name`, or gets it from there, as a cache does."""
+    for code in codes:
+        for _, operations in _by_line(code):
+            if not any(it.startswith("LOAD") and argument == name for it, argument in operations):
+                continue
+            if any(it == "CONTAINS_OP" for it, _ in operations):
+                return True
+            if any(argument in ("get", "setdefault") for it, argument in operations):
+                return True
+    return False

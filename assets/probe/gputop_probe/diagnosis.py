@@ -11,8 +11,10 @@ import gc
 import threading
 import time
 
-from . import causes, code_lines, extended, graphs, holders, leaks, lines, ooms
+from . import causes, code_lines, extended, frames, graphs, holders, leaks, lengths, lines, ooms
+from .authors import HERE, is_library
 from .passes import Pass
+from .shares import Kept, share, shared_out, some, waste
 from .trouble import is_ours
 
 # Passes over the objects may take one part in so many of the program's time; so may censuses; and
@@ -21,14 +23,18 @@ PASSES, CENSUSES, RISING = 800, 1000, 200
 # For a quick answer the first censuses of a rise may take more: one part in so many, up to so many
 # seconds of CPU time in all.
 FIRST, BURST = 10, 1.5
-# While something may grow, so many passes come soon after each other, because only several of them
-# show whether a history grows.
-QUICK_PASSES, FEW_PASSES = 12, 5
+# While something grows that is not explained, passes may take one part in so many, up to so many
+# seconds of CPU time in all: only several of them show whether a history or a container grows.
+QUICK, QUICK_SECONDS = 4, 4.0
+# Seconds between two such passes, and until a container is looked at again.
+SOON, CONFIRM = 0.7, 0.5
+# What grows may be one tensor that fits nowhere: so many passes find it.
+FEW_PASSES = 5
 # Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
 TREND = 0.1
 # After so many steps and seconds the histories of tensors are watched, even if no GPU memory grows:
 # a sum of losses after backward() keeps host memory.
-FIRST_PASS, FIRST_PASS_SECONDS = 20, 10.0
+FIRST_PASS, FIRST_PASS_SECONDS = 20, 3.0
 # Seconds without a step after which the program is not training: then the probe's thread takes the
 # censuses.
 IDLE = 1.0
@@ -38,11 +44,13 @@ SEARCH, MOST_SEARCH = 0.3, 2.4
 PAUSE = 16
 # Seconds between two tests for growth.
 TEST = 0.2
-_SAMPLES = 4
+_SAMPLES = 8
 _GROUPS = 3
+# An old length of a container is forgotten after so many looks without it.
+_FORGET = 8
 _MOST_LEAKS = 8
-# Parameters of fewer models than this are those of models that the program uses.
-_MODELS = 4
+# A history that has not grown at so many looks is no leak any more.
+_CHAIN_LOOKS = 3
 
 
 @contextlib.contextmanager
@@ -77,15 +85,24 @@ class Diagnosis:
         self.recorder.label = self._label
         self.black_box = ooms.BlackBox(probe, self.leaks)
         self._leaks = []
-        self._chain_leak = None
+        self._chain_leak, self._chain_seen = None, 0
         self._fragments = {}
         # Address: (size, category) of the blocks that the last reading labelled.
         self._labels = {}
         # Groups that a pass has looked at.
         self._seen = set()
         self._growing = {}
+        # By the address of a container: (its least length, the look that passed it last).
+        self._lengths = {}
+        self._looks = 0
+        # By the `id` of a running frame: its code, and the step and time at which it was new.
+        self._frames = {}
+        # By group: the looks that found it growing.
+        self._looked = {}
         # By group: the number of the last census that showed growth.
         self._grew_at = {}
+        # By device: the number of the last census that showed more memory than those before.
+        self._swelled_at = {}
         # Devices whose live bytes rise.
         self._swelling = set()
         self.trend = leaks.Trend()
@@ -94,7 +111,10 @@ class Diagnosis:
         self._burst = BURST
         self._next_trend = self._next_test = 0.0
         self._next_pass = time.monotonic() + FIRST_PASS_SECONDS
-        self._quick_passes = 0
+        self._quick, self._passes = QUICK_SECONDS, 0
+        # Leaks whose container was not yet seen to grow: (group, growth, blocks, shape, facts).
+        self._candidates = []
+        self._confirm_at = 0.0
         # CPU seconds that a search for holders may take.
         self._search_budget = SEARCH
         self._is_pass_wanted = False
@@ -119,6 +139,8 @@ class Diagnosis:
             self.take(count, now)
             if self._is_pass_due(now):
                 self.look(now)
+        if self._candidates and now >= self._confirm_at:
+            self._confirm()
 
     def _learn_labels(self):
         blocks, labels = self.probe.blocks_and_labels
@@ -139,12 +161,35 @@ class Diagnosis:
             if self._is_pass_due(now) and not self._is_pass_wanted:
                 self._is_pass_wanted = True
                 self.probe.in_program(lambda: self._guarded(self._wanted_pass), self._give_up)
+            elif self._candidates and now >= self._confirm_at and not self._is_pass_wanted:
+                self._is_pass_wanted = True
+                self.probe.in_program(lambda: self._guarded(self._wanted_look), self._give_up)
         self.recorder.turn(now)
-        self.published = {"leaks": self.leaks(), "recording": self.recorder.state()}
+        self.published = {
+            "leaks": self.leaks(),
+            "fills": self._fills(),
+            "recording": self.recorder.state(),
+        }
 
     def _wanted_pass(self):
         self._is_pass_wanted = False
         self.look(time.monotonic())
+
+    def _wanted_look(self):
+        self._is_pass_wanted = False
+        self._confirm()
+
+    def _confirm(self):
+        """Looks whether the containers of the candidates have grown: those are leaks."""
+        candidates, self._candidates = self._candidates, []
+        containers = [candidate[-1].holder.container() for candidate in candidates]
+        with _without_collections():
+            found = lengths.lengths_of({container.address for container in containers})
+        for candidate, container in zip(candidates, containers):
+            container.grow(found.get(container.address))
+            facts = candidate[-1]
+            if container.has_grown and causes.is_told(facts, 1, candidate[1].seconds):
+                self._leaks.append(_Leak(*candidate))
 
     def _give_up(self):
         self._is_pass_wanted = False
@@ -239,6 +284,8 @@ class Diagnosis:
         self._growing, self._swelling = self.history.growing(), self.history.swelling()
         for group in self._growing:
             self._grew_at[group] = self.history.count
+        for device in self._swelling:
+            self._swelled_at[device] = self.history.count
         self._leaks = [
             leak for leak in self._leaks if self.history.count - self._grew_at[leak.group] < PAUSE
         ]
@@ -251,6 +298,7 @@ class Diagnosis:
                 if block.device == leak.group[0] and block.size in leak.sizes
             ]
             leak.fields["bytes"] = sum(alike)
+            leak.count = len(alike)
             leak.blocks = {
                 (block.address, block.size)
                 for block in self._growing[leak.group].blocks
@@ -268,6 +316,8 @@ class Diagnosis:
         """The leaks for the state, the largest first."""
         fields = []
         for leak in self._leaks:
+            if leak.fields["sure"] == "bounded":
+                continue
             fields.append(dict(leak.fields))
             at = self.recorder.line_of(leak.group[0], leak.blocks)
             if at:
@@ -276,14 +326,15 @@ class Diagnosis:
         fields += [
             leak
             for leak in self.extended.leaks
-            if leak["cuda_device"] in self._swelling and tuple(leak["held_by"]) not in known
+            if self.history.count - self._swelled_at.get(leak["cuda_device"], -PAUSE) < PAUSE
+            and tuple(leak["held_by"]) not in known
         ]
         fields.sort(key=lambda leak: -(leak.get("bytes_per_second") or 0))
         if self._chain_leak and not fields:
             fields.append(dict(self._chain_leak))
         for device, gap in sorted(self._fragments.items()):
             # What grows may be one tensor that fits nowhere: the first passes find it.
-            if gap and not (device in self._swelling and self._quick_passes < FEW_PASSES):
+            if gap and not (device in self._swelling and self._passes < FEW_PASSES):
                 title, advice = causes.explain("fragmentation", causes.Facts())
                 fragments = {
                     "cuda_device": device,
@@ -295,6 +346,19 @@ class Diagnosis:
                 fields.append(fragments)
         return fields[:_MOST_LEAKS]
 
+    def _fills(self):
+        """The containers of limited length that fill, for the state."""
+        return [
+            {
+                "held_by": leak.fields["held_by"][0],
+                "limit": leak.container.limit,
+                "length": min(max(leak.container.length, leak.count), leak.container.limit),
+                "bytes": leak.fields["bytes"],
+            }
+            for leak in self._leaks[:_MOST_LEAKS]
+            if leak.fields["sure"] == "bounded"
+        ]
+
     def _owner(self, blocks):
         """The category that has most of the blocks' bytes, if it is one that a leak tells
         something about, else "other".
@@ -304,7 +368,7 @@ class Diagnosis:
             label = self._label(block.address)
             sizes[label] = sizes.get(label, 0) + block.size
         most = max(sizes, key=sizes.get) if sizes else None
-        return most if most in ("optimizer_state", "parameters") else "other"
+        return most if most in ("optimizer_state", "parameters", "gradients") else "other"
 
     def _label(self, address):
         """The category of the block at an address, or None."""
@@ -319,36 +383,49 @@ class Diagnosis:
         began = time.thread_time()
         try:
             # A collection could run code of the program, for which the guard is not meant.
+            self._was_collecting = gc.isenabled()
             with _without_collections(), self.probe.reader.guard():
                 self._diagnose(self._growing, self.probe.steps.count)
         finally:
-            rest = PASSES * (time.thread_time() - began)
-            is_open = any(leak.fields["cause"] == "unknown" for leak in self._leaks) or bool(
-                self._swelling and not self._leaks
+            cost = time.thread_time() - began
+            rest = PASSES * cost
+            is_open = any(leak.fields["sure"] == "maybe" for leak in self._leaks) or bool(
+                (self._swelling or self._growing) and not self._leaks
             )
-            if (is_open or self.chain.may_grow()) and self._quick_passes < QUICK_PASSES:
-                self._quick_passes += 1
-                rest = min(
-                    rest,
-                    0.7
-                    if (self._growing or self._swelling) and self._quick_passes < FEW_PASSES
-                    else 4.0,
-                )
-            self._next_pass = now + rest
+            self._passes += 1
+            if (is_open or self.chain.may_grow()) and self._quick > 0:
+                self._quick -= cost
+                rest = max(SOON, QUICK * cost)
+            self._next_pass = time.monotonic() + rest
 
     def _diagnose(self, growing, step):
         self._seen |= set(growing) | self._swelling
-        scan = Pass(self.probe)
+        self._looks += 1
+        scan = Pass(self.probe, self._was_collecting)
+        self._note_frames(step)
         codes = self._codes_of_running()
         longest = self.chain.take(step if step else self.history.count, scan.with_history)
         rate = self.chain.growth()
-        found = []
+        found, self._candidates = [], []
+        self._confirm_at = time.monotonic() + CONFIRM
         for group, growth in growing.items():
-            found += self._leaks_of(group, growth, scan, codes, longest)
+            told = self._leaks_of(group, growth, scan, codes, longest)
+            if not told:
+                # What was explained stays so while it grows.
+                told = [leak for leak in self._leaks if leak.group == group]
+            found += told
         self._leaks = found + [leak for leak in self._leaks if leak.group not in growing]
+        self._looked = {group: count for group, count in self._looked.items() if group in growing}
+        self._lengths = {
+            address: known
+            for address, known in self._lengths.items()
+            if self._looks - known[1] < _FORGET
+        }
         self._look_for_extended(scan, step)
-        self._chain_leak = None
+        if self._passes - self._chain_seen > _CHAIN_LOOKS:
+            self._chain_leak = None
         if rate and longest is not None and not found:
+            self._chain_seen = self._passes
             self._chain_leak = self._chain_only(longest, rate, scan, codes, step)
         longest = None
 
@@ -359,7 +436,7 @@ class Diagnosis:
         ]
         places = [at for at in self.extended.candidates(sizes) if sizes[at][0] in self._swelling]
         samples, found = [scan.tensors[at] for at in places], []
-        for holder in holders.find(samples, self.torch, own=scan.own())[0] if samples else []:
+        for holder in self._find(samples, scan).found if samples else []:
             largest = max(holder.samples, key=lambda at: sizes[places[at]][1])
             tensor = samples[largest]
             fields = {
@@ -376,17 +453,47 @@ class Diagnosis:
 
     def _codes_of_running(self):
         codes, seen = [], set()
-        for frame in holders.frames.running(holders._HERE):
+        for frame in frames.running(HERE):
             namespace = frame.f_globals
-            if id(namespace) in seen or holders._is_library(frame.f_code.co_filename):
+            if id(namespace) in seen or is_library(frame.f_code.co_filename):
                 continue
             seen.add(id(namespace))
             codes += list(code_lines.codes_of_module(namespace, [frame]))
         return codes
 
+    def _find(self, samples, scan, own=()):
+        """Searches for the holders of tensors, and learns the lengths of the containers."""
+        before = {address: length for address, (length, _) in self._lengths.items()}
+        search = holders.Search(
+            self.torch, self._search_budget, scan.own() + tuple(own), before, scan.parents()
+        )
+        search.run(samples)
+        for address, length in search.lengths.items():
+            least = min(length, before.get(address, length))
+            self._lengths[address] = (least, self._looks)
+        return search
+
+    def _note_frames(self, step):
+        """Remembers since when each running frame of the program is there."""
+        before, self._frames = self._frames, {}
+        for frame in frames.running(HERE):
+            known = before.get(id(frame))
+            code = id(frame.f_code)
+            first = self._looks <= 1
+            self._frames[id(frame)] = (
+                known if known and known[0] == code else (code, None if first else step)
+            )
+
+    def _is_temporary(self, holder, growth):
+        """Whether a local holds the tensors whose function began after the program did, while
+        nothing is trained: it drops them at its end.
+        """
+        known = self._frames.get(holder.frame) if holder.frame else None
+        return bool(known) and known[1] is not None and not growth.has_steps()
+
     def _leaks_of(self, group, growth, scan, codes, root):
-        """The leaks of one growing group: one for each holder."""
-        device, category = group
+        """The leaks of one growing group: one for each line that keeps its tensors."""
+        looked = self._looked[group] = self._looked.get(group, 0) + 1
         blocks = sorted((block for block in growth.blocks), key=lambda block: block.address)
         starts = [block.address for block in blocks]
         named = {}
@@ -394,8 +501,10 @@ class Diagnosis:
         for address, tensor in zip(scan.addresses, scan.tensors):
             at = bisect.bisect_right(starts, address) - 1
             if at >= 0 and address < starts[at] + blocks[at].size:
-                tensors.setdefault(at, tensor)
-        for at, tensor in tensors.items():
+                tensors.setdefault(at, []).append(tensor)
+        for at, inside in tensors.items():
+            # A view of a part says more than its base, which only the view may keep.
+            tensor = min(inside, key=lambda it: it.numel())
             key = (tuple(tensor.shape), str(tensor.dtype).replace("torch.", ""))
             named.setdefault(key, []).append(at)
         # Tensors of a shape that does not keep coming are no leak.
@@ -405,50 +514,57 @@ class Diagnosis:
             if leaks.is_spread([blocks[at] for at in places], growth)
         ]
         kept = sorted(spread, key=lambda item: -sum(blocks[at].size for at in item[1]))[:_GROUPS]
-        samples, owner = [], []
-        for key, places in kept:
+        samples, block_of = [], []
+        sampled = []
+        for _, places in kept:
             places.sort(key=lambda at: blocks[at].census)
-            for at in _some(places, _SAMPLES):
-                samples.append(tensors[at])
-                owner.append(key)
-        named_holders, is_complete = (
-            holders.find(samples, self.torch, self._search_budget, scan.own() + (tensors,))
-            if samples
-            else ([], True)
-        )
-        if not is_complete:
+            sampled.append(some(places, _SAMPLES))
+            for at in sampled[-1]:
+                for tensor in tensors[at][:_SAMPLES]:
+                    samples.append(tensor)
+                    block_of.append(at)
+        search = self._find(samples, scan, (tensors, *tensors.values())) if samples else None
+        if search and not search.is_complete:
             self._search_budget = min(MOST_SEARCH, 2 * self._search_budget)
-        by_holder, unheld = {}, []
-        for key, places in kept:
-            indexes = {at for at, name in enumerate(owner) if name == key}
-            best = max(
-                named_holders,
-                key=lambda holder: (len(holder.samples & indexes), -len(holder.samples)),
-                default=None,
-            )
-            # A local of a running function may hold the latest one only.
-            least = 1 if is_complete else len(indexes) / 2
-            if best is None or len(best.samples & indexes) < least:
-                unheld.append((key, places))
+        by_line, unheld = {}, []
+        for (key, places), chosen in zip(kept, sampled):
+            parts, rest = shared_out(search, block_of, chosen)
+            # A graph holds tensors that nothing of Python refers to, if the others have a history.
+            loose = {block_of[at] for at in search.outside} & rest
+            if not any(self.probe.reader.has_history(tensors[at][0]) for at in set(chosen) - rest):
+                loose = set()
+            covers = 1 - len(rest - loose) / max(1, len(chosen) - len(loose))
+            if not parts or covers < 0.5:
+                unheld.append(places)
                 continue
-            by_holder.setdefault(best.text, (best, []))[1].append((key, places))
+            is_shared = len(parts) > 1 or loose
+            shares = [share(places, part, len(chosen)) for _, part in parts]
+            if loose:
+                unheld.append([at for at in places if not any(at in own for own in shares)])
+            for (holder, _), own in zip(parts, shares if is_shared else [places]):
+                line = str(holder.line) if holder.line else holder.text
+                found = by_line.setdefault(line, Kept(holder, key, covers))
+                found.places += own
+                found.covers = min(found.covers, covers)
+                found.waste = max(found.waste, waste(samples, block_of, holder, blocks, tensors))
         hidden = [block for at, block in enumerate(blocks) if at not in tensors]
         # Tensors that no name reaches: the graph holds them.
-        hidden += [blocks[at] for _, places in unheld for at in places]
+        hidden += [blocks[at] for places in unheld for at in places]
         result = []
-        for holder, parts in by_holder.values():
-            places = [at for _, some in parts for at in some]
-            is_computed = any(self.probe.reader.has_history(tensors[at]) for at in _some(places, 8))
-            # A model that moves to the GPU brings parameters all the time, too.
-            if not 0 < scan.models_of([tensors[at] for at in places]) < _MODELS:
-                result.append(
-                    (holder, parts[0][0], [blocks[at] for at in places], is_computed, named_holders)
-                )
-        result.sort(key=lambda leak: (not leak[3], -sum(block.size for block in leak[2])))
+        for found in by_line.values():
+            found.blocks = [blocks[at] for at in found.places]
+            found.is_computed = any(
+                self.probe.reader.has_history(tensors[at][0]) for at in some(found.places, 8)
+            )
+            found.optimizers = sum(
+                bool(held & found.holder.samples) for held in search.optimizers.values()
+            )
+            result.append(found)
+        result.sort(key=lambda it: (not it.is_computed, -sum(block.size for block in it.blocks)))
         tensors = samples = None
-        return self._describe(group, growth, result, hidden, scan, codes, root)
+        return self._describe(group, growth, result, hidden, scan, codes, root, looked)
 
-    def _describe(self, group, growth, kept, hidden, scan, codes, root):
+    def _describe(self, group, growth, kept, hidden, scan, codes, root, looked):
         hook_codes = scan.hook_codes()
         is_training = growth.has_steps()
         facts = {
@@ -457,42 +573,65 @@ class Diagnosis:
             "is_evaluation": not is_training
             and (self.probe.steps.count > 0 or bool(scan.is_eval_mode())),
             "retain_graph": code_lines.keyword_line(codes, "retain_graph"),
+            "create_graph": code_lines.keyword_line(codes, "create_graph", "backward"),
+            "is_collected": scan.is_collected,
         }
         found = []
         hidden_bytes = sum(block.size for block in hidden)
-        for at, (holder, shape, blocks, is_computed, _) in enumerate(kept):
-            own = sum(block.size for block in blocks)
+        for at, it in enumerate(kept):
+            own = sum(block.size for block in it.blocks)
             # Hidden blocks belong to the kept tensors that have a history.
-            extra = hidden if is_computed and at == 0 else []
+            extra = hidden if it.is_computed and at == 0 else []
             ratio = hidden_bytes / max(1, own) if extra else 0.0
-            in_hook = bool(holder.line and holder.line.code in hook_codes)
+            holder = it.holder
+            is_cache = bool(holder.line) and code_lines.tests_membership(
+                [holder.line.code], holder.name
+            )
             known = causes.Facts(
                 holder=holder,
-                has_history=is_computed,
+                has_history=it.is_computed,
                 hidden_ratio=ratio,
-                fills_in_hook=in_hook,
-                category=self._owner(blocks),
+                fills_in_hook=bool(holder.line and holder.line.code in hook_codes),
+                category=self._owner(it.blocks),
+                covers=it.covers,
+                optimizers=it.optimizers,
+                is_temporary=self._is_temporary(holder, growth),
+                is_cache=is_cache,
+                waste=it.waste,
                 **facts,
             )
-            found.append(_Leak(group, growth, blocks + extra, shape, known))
-        is_explained = any(is_computed for _, _, _, is_computed, _ in kept)
+            candidate = (group, growth, it.blocks + extra, it.shape, known)
+            if causes.is_told(known, looked, growth.seconds):
+                found.append(_Leak(*candidate))
+            elif holder.container() is not None:
+                self._candidates.append(candidate)
+        is_explained = any(it.is_computed for it in kept)
         if hidden and not is_explained and leaks.is_spread(hidden, growth):
             if not (self.chain.growth() or self.chain.is_long(len(hidden))):
                 root = None
             first = self._root_holder(root, scan)
             known = causes.Facts(
-                holder=first, chain_grows=root is not None, hidden_ratio=1.0, **facts
+                holder=first,
+                chain_grows=root is not None,
+                hidden_ratio=1.0,
+                category=self._owner(hidden),
+                **facts,
             )
-            found.append(_Leak(group, growth, hidden, None, known))
+            if causes.is_told(known, looked, growth.seconds):
+                found.append(_Leak(group, growth, hidden, None, known))
         return found
 
     def _root_holder(self, root, scan):
         if root is None:
             return None
-        found = holders.find([root], self.torch, own=scan.own())[0]
+        carried = self.chain.carried(root, scan.with_history)
+        found = self._find(carried, scan, (carried,)).found
+        carried = None
         # A module's buffer says more than a local that refers to it too.
-        return next(
-            (holder for holder in found if "buffer" in holder.via), found[0] if found else None
+        return min(
+            found,
+            key=lambda holder: ("buffer" not in holder.via, min(holder.samples)),
+            default=None,
         )
 
     def _chain_only(self, root, rate, scan, codes, step):
@@ -506,7 +645,7 @@ class Diagnosis:
             is_training=step > 0,
             is_evaluation=False,
         )
-        cause, is_likely = causes.decide(known)
+        cause, sure = causes.judge(known)
         title, advice = causes.explain(cause, known)
         return {
             "cuda_device": root.device.index,
@@ -518,7 +657,7 @@ class Diagnosis:
             "held_by": [holder.text],
             "cause": cause,
             "title": title,
-            "sure": "likely" if is_likely else "maybe",
+            "sure": sure,
             "advice": advice,
         }
 
@@ -528,7 +667,10 @@ class _Leak:
 
     def __init__(self, group, growth, blocks, shape, facts):
         self.group = group
-        cause, is_likely = causes.decide(facts)
+        # Live blocks of these sizes.
+        self.count = len(blocks)
+        self.container = facts.holder.container() if facts.holder else None
+        cause, sure = causes.judge(facts)
         title, advice = causes.explain(cause, facts)
         amount = sum(block.size for block in blocks)
         self.blocks = {(block.address, block.size) for block in blocks}
@@ -547,8 +689,10 @@ class _Leak:
         self.fields["held_by"] = [facts.holder.text] if facts.holder else []
         self.fields["cause"] = cause
         self.fields["title"] = title
-        self.fields["sure"] = "likely" if is_likely and len(blocks) >= 8 else "maybe"
+        self.fields["sure"] = sure if sure != "likely" or len(blocks) >= 8 else "maybe"
         self.fields["advice"] = advice
+        if facts.holder and facts.holder.steps:
+            self.fields["path"] = facts.holder.path()
 
 
 def _category(facts):
@@ -563,10 +707,3 @@ def _category(facts):
         if facts.holder
         else "libraries"
     )
-
-
-def _some(values, count):
-    """At most `count` of the values, spread over all of them."""
-    if len(values) <= count:
-        return list(values)
-    return [values[at * (len(values) - 1) // (count - 1)] for at in range(count)]

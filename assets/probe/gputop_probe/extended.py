@@ -20,6 +20,8 @@ class Extended:
         self._sizes = {}
         # The holder's text: [(step, seconds, bytes)], oldest first.
         self._looks = {}
+        # The last looks that found nothing longer.
+        self._missed = 0
         self.leaks = []
 
     def candidates(self, sizes):
@@ -43,6 +45,10 @@ class Extended:
         """Takes the holders of the candidates: [(holder, bytes, fields of the leak)]. Fills
         `leaks`.
         """
+        self._missed = 0 if found else self._missed + 1
+        if 0 < self._missed < LOOKS:
+            # No device had more memory than before at this look.
+            return
         before, self._looks, self.leaks = self._looks, {}, []
         for holder, size, fields in found:
             line = code_lines.concatenating_line(holder.codes, holder.name)
@@ -57,6 +63,8 @@ class Extended:
 
 def _leak(holder, line, looks, fields):
     (first_step, first_seconds, least), (step, seconds, most) = looks[0], looks[-1]
+    # The program's own line says more than one of a library.
+    line = holder.line if "library" in holder.via and holder.line else line
     title, advice = causes.explain("extended", causes.Facts(holder=holder, line=line))
     found = dict(
         fields, bytes=most, held_by=[holder.text], cause="extended", title=title, advice=advice

@@ -8,7 +8,9 @@ read from the frame instead.
 
 import ctypes
 import gc
+import os
 import sys
+import threading
 
 _OPTIMIZED = 1
 _WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -74,18 +76,38 @@ def names_of_locals(frame):
     return names
 
 
-def running(skip):
-    """Returns the running frames of all threads, innermost first, without those of files below
-    the folder `skip`.
-    """
+def _innermost():
+    """The innermost frame of each thread, by the thread's identity."""
     # With gc on, sys._current_frames() can deadlock CPython before 3.12 (cpython#106883).
     was_on = gc.isenabled()
     gc.disable()
     try:
-        frames = list(sys._current_frames().values())
+        return sys._current_frames()
     finally:
         if was_on:
             gc.enable()
+
+
+def place_of_main(is_library):
+    """Where the main thread is: `wait (train.py:12 in main)`, with the program's own line; None
+    where it has none.
+    """
+    first = frame = _innermost().get(threading.main_thread().ident)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code = frame.f_code
+    inside = "" if code.co_name == "<module>" else " in %s" % code.co_name
+    line = "%s:%d%s" % (os.path.basename(code.co_filename), frame.f_lineno, inside)
+    return line if frame is first else "%s (%s)" % (first.f_code.co_name.strip("_"), line)
+
+
+def running(skip):
+    """Returns the running frames of all threads, innermost first, without those of files below
+    the folder `skip`.
+    """
+    frames = list(_innermost().values())
     found = []
     for frame in frames:
         while frame is not None:
@@ -95,4 +117,13 @@ def running(skip):
     # The list has the frame of this function, too: a cycle, which would keep the caller's locals
     # alive.
     frames = None
+    return found
+
+
+def above():
+    """The running frames of this thread, by their `id`."""
+    found, frame = set(), sys._getframe()
+    while frame is not None:
+        found.add(id(frame))
+        frame = frame.f_back
     return found

@@ -2,10 +2,13 @@
 `next_functions` of operations.
 """
 
+import collections
 import time
 
 # A longer history is not counted to its end.
 MOST = 10000
+# The tensor that carries a history is at most so many operations from its end.
+_NEAR = 64
 
 
 def size(first):
@@ -84,6 +87,29 @@ class Chain:
         self.looks.append((clock, most))
         del self.looks[:-8]
         return longest
+
+    def carried(self, longest, tensors):
+        """Returns the tensors through which the longest history may go on from step to step, the
+        earliest operation first: later ones are computed from them. A graph may keep some of them.
+        """
+        owners, first = {}, self.grad_fn(longest)
+        for tensor in tensors:
+            operation = self.grad_fn(tensor)
+            if operation is not None:
+                # An operation's wrapper has the same `id` only while it lives.
+                owners.setdefault(id(operation), (operation, tensor))
+        most = self.looks[-1][1] if self.looks else 0
+        found, pending, seen = [longest], collections.deque([first]), {}
+        while pending and len(seen) < _NEAR:
+            operation = pending.popleft()
+            if operation is None or id(operation) in seen:
+                continue
+            seen[id(operation)] = operation
+            owner = owners.get(id(operation))
+            if owner and owner[1] is not longest and size(operation) > most // 2:
+                found.append(owner[1])
+            pending.extend(child for child, _ in operation.next_functions)
+        return found[::-1]
 
     def is_long(self, blocks):
         """Whether the longest history can explain so many blocks that only a graph holds."""

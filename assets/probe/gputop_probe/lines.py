@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter, deque
 
-from . import holders
+from .authors import HERE, STANDARD, TORCH, is_library
 from .trouble import is_ours
 
 # Seconds that a recorded stack costs for each allocation: 1.0 to 1.8 µs, measured with PyTorch 2.5
@@ -23,7 +23,7 @@ _NOT_STARTED, _RUNNING = "waiting", "running"
 
 
 def is_user_file(file):
-    return not (holders._is_library(file) or "torchinductor_" in file)
+    return not (is_library(file) or "torchinductor_" in file)
 
 
 def user_and_inner(stack):
@@ -33,11 +33,9 @@ def user_and_inner(stack):
     user = inner = None
     for file, number, function in stack:
         is_known = (
-            file.startswith((holders._HERE, "<"))
-            or "torchinductor_" in file
-            or file.startswith(holders._STANDARD)
+            file.startswith((HERE, "<")) or "torchinductor_" in file or file.startswith(STANDARD)
         )
-        if holders._TORCH in file or is_known and "site-packages" not in file:
+        if TORCH in file or is_known and "site-packages" not in file:
             continue
         place = "%s:%d" % (os.path.basename(file), number)
         place = place if function == "<module>" else "%s in %s" % (place, function)

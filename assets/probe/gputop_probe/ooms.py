@@ -14,8 +14,9 @@ import stat
 import sys
 import time
 
-from . import causes, holders, lines, publish
+from . import causes, lines, publish
 from .allocator import complete
+from .authors import HERE
 from .files import OwnFile
 from .state import VERSION, build
 
@@ -154,7 +155,7 @@ def stack():
     """
     found, frame = [], sys._getframe()
     while frame is not None and len(found) < _FRAMES:
-        if not frame.f_code.co_filename.startswith(holders._HERE):
+        if not frame.f_code.co_filename.startswith(HERE):
             found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return found

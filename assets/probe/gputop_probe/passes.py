@@ -11,13 +11,16 @@ class Pass:
     history, modules. Dropped at once.
     """
 
-    def __init__(self, probe):
+    def __init__(self, probe, is_collected=True):
+        # Whether the program leaves the garbage collector on.
+        self.is_collected = is_collected
         torch, reader = probe.torch, probe.reader
         kinds = [with_subclasses(torch.Tensor), with_subclasses(torch.nn.Module)]
         objects = live_objects(set().union(*kinds))
         self.modules = [value for value in objects if type(value) in kinds[1]]
         # Parallel lists.
         self.addresses, self.tensors, self.with_history = [], [], []
+        self._parents = None
         with reader.guard():
             for value in objects:
                 if type(value) not in kinds[0]:
@@ -31,7 +34,7 @@ class Pass:
 
     def own(self):
         """The lists that refer to tensors: no holders."""
-        return (self.tensors, self.with_history)
+        return (self.tensors, self.with_history, self.modules)
 
     def hook_codes(self):
         """The code objects of all functions that are registered as hooks of modules."""
@@ -48,29 +51,16 @@ class Pass:
                         codes.update(code_lines.codes_in(code))
         return codes
 
-    def models_of(self, parameters):
-        """The number of models that have some of the parameters: modules that are part of no
-        other module.
-        """
-        wanted = {id(parameter) for parameter in parameters}
-        parents, owners = {}, []
-        for module in self.modules:
-            attributes = object.__getattribute__(module, "__dict__")
-            for child in list((attributes.get("_modules") or {}).values()):
-                parents[id(child)] = id(module)
-            if any(
-                id(parameter) in wanted
-                for parameter in list((attributes.get("_parameters") or {}).values())
-            ):
-                owners.append(id(module))
-        models = set()
-        for model in owners:
-            seen = set()
-            while model in parents and model not in seen:
-                seen.add(model)
-                model = parents[model]
-            models.add(model)
-        return len(models)
+    def parents(self):
+        """The module that a module is part of, and its name in it, by the module's `id`."""
+        if self._parents is None:
+            self._parents = {}
+            for module in self.modules:
+                attributes = object.__getattribute__(module, "__dict__")
+                for name, child in list((attributes.get("_modules") or {}).items()):
+                    if child is not None:
+                        self._parents[id(child)] = (module, name)
+        return self._parents
 
     def is_eval_mode(self):
         """Whether most modules with parameters of their own are in evaluation mode. None: there

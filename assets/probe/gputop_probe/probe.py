@@ -11,8 +11,9 @@ import os
 import signal
 import time
 
-from . import steps
+from . import frames, steps
 from .allocator import Allocator
+from .authors import is_library
 from .changes import Changes
 from .labels import Labels
 from .objects import TensorReader
@@ -34,6 +35,11 @@ SHARE = 700
 PATIENCE, GIVE_UP = 1.0, 5.0
 # Seconds until objects are scanned again although nothing seems to have changed.
 RESCAN = 30.0
+# Scans of memory that was not looked at may take more than their share: so many seconds in all,
+# which come back with time, and one part in so many.
+BURST, BURST_SHARE = 2.0, 10
+# Seconds until the next reading when much memory was not looked at.
+SOON = 0.3
 # Memfds that the program closed are replaced so often. Each one that it closed stays mapped until
 # the process ends.
 MOST_OPENED = 16
@@ -66,12 +72,16 @@ class Probe:
         # By the index of a device: its allocated bytes after the last step, its highest allocated
         # bytes, and the step that raised those last.
         self.levels = {}
+        # Why no tensors are looked at now, as a sentence; None: they are.
+        self.waits = None
         # The last readings: any, at the end of a step, and with groups.
         self.reading = self.step_end = self.grouped = None
         self.blocks_and_labels = None
         # Work that waits for a thread of the program: (moment, function, give_up).
         self._tasks = []
         self._wanted_at = self._pending_since = None
+        # Seconds that scans of new memory may take now, and when that was.
+        self._burst = (BURST, time.monotonic())
         self._next_levels = self._next_reading = self._next_scan = self._last_scan = 0.0
         self._readings = self._opened = 0
         self._is_busy = self._is_stopping = False
@@ -201,7 +211,7 @@ class Probe:
         """Takes a reading with tensors; `scan` looks at all objects of the process. Call it in a
         thread of the program only.
         """
-        moment = self._moment
+        moment, self.waits = self._moment, None
         began = time.monotonic()
         self._readings += 1
         count = self.steps.count
@@ -229,23 +239,44 @@ class Probe:
         self._next_reading = ended + self.interval
         if scan:
             self._hidden_at_scan, self._last_scan = (moment, reading.hidden), ended
+            self._burst = (self._burst_left(ended) - (ended - began), ended)
             self._next_scan = ended + self.share * (ended - began)
         else:
             self._next_reading = ended + max(self.interval, self.share * (ended - began))
+            if self._has_grown(reading, 10) and self._burst_left(ended) > 0:
+                self._next_reading = ended + min(SOON, self.interval)
         if self.diagnosis is not None:
             self.diagnosis.after_reading()
         return reading
 
     def _wants_scan(self, now):
-        if now < self._next_scan:
+        if now >= self._next_scan:
+            # What the last scan found stays labelled. Growth of the rest means new tensors or a
+            # longer graph.
+            is_old = self._hidden_at_scan is None or now - self._last_scan > RESCAN
+            return is_old or self._has_grown(self.grouped, 1000)
+        cost = (self._next_scan - self._last_scan) / self.share
+        return (
+            self._has_grown(self.grouped, 10)
+            and self._burst_left(now) > 0
+            and now - self._last_scan >= BURST_SHARE * cost
+        )
+
+    def _has_grown(self, reading, parts):
+        """Whether the memory that no tensor holds grew since the last scan by one part in so many
+        of all memory.
+        """
+        if self._hidden_at_scan is None or reading is None:
             return False
-        if self._hidden_at_scan is None or now - self._last_scan > RESCAN:
-            return True
-        # What the last scan found stays labelled. Growth of the rest means new tensors or a longer
-        # graph.
-        last, first = self.grouped, self._hidden_at_scan
-        allocated = sum(device.allocated for device in last.devices.values())
-        return last.moment == first[0] and last.hidden > first[1] + max(1 << 16, allocated // 1000)
+        moment, hidden = self._hidden_at_scan
+        allocated = sum(device.allocated for device in reading.devices.values())
+        return reading.moment == moment and reading.hidden > hidden + max(
+            1 << 16, allocated // parts
+        )
+
+    def _burst_left(self, now):
+        left, at = self._burst
+        return min(BURST, left + (now - at) / self.share)
 
     def _read_levels(self, is_floor):
         for index, (floor, highest, step) in list(self.levels.items()):
@@ -382,6 +413,12 @@ class Probe:
         """
         if now < self._next_reading:
             return
+        place = frames.place_of_main(is_library)
+        if place and not _has_no_gil():
+            self.waits = (
+                "the main thread runs no Python, in %s: until it does, tensors are not looked at"
+                % place
+            )
         blocks = self.allocator.read()
         reading = Reading(self.steps.count or None, "any")
         labels = {}
@@ -396,7 +433,7 @@ class Probe:
                 ):
                     labels[found] = label
         sum_up(reading, blocks, labels, self.history, False)
-        if self.blocks_and_labels is None:
+        if self.blocks_and_labels is None and self.steps.count:
             for device in reading.devices.values():
                 device.categories = None
         self.reading = reading

@@ -9,6 +9,7 @@ CATEGORIES = (
     "buffers",
     "named_tensors",
     "activations",
+    "not_looked_at",
     "libraries",
     "graph_pools",
     "pending",
@@ -18,8 +19,9 @@ CATEGORIES = (
 # A block without a Python tensor belongs to a library if it was there at the end of the second
 # step. Or if it is that old, in steps, and blocks of its size have not become more in that time.
 FIRST_STEPS, OLD = 2, 20
-# The same age in a program without steps, in readings.
-OLD_READINGS = 5
+# The same age in a program without steps, in readings; and where no tensor has a history, so that
+# no graph holds anything.
+OLD_READINGS, WITHOUT_GRAPH = 5, 2
 
 
 class Group:
@@ -87,6 +89,8 @@ class History:
         self.first_seen = {}
         self.libraries = {}
         self.first_tick = None
+        # Address → size of the blocks without a tensor of Python when objects were scanned.
+        self.looked = {}
         # (device, size) of blocks without a tensor → (count, step since when it is not higher).
         self.counts = {}
 
@@ -107,7 +111,8 @@ class History:
         if self.first_tick is None:
             self.first_tick = tick
         newest = self.first_tick + FIRST_STEPS - 1 if has_steps and not is_attached else -1
-        old = OLD if has_steps else OLD_READINGS
+        has_graph = any(label.category == "activations" for label in labels.values())
+        old = OLD if has_steps else OLD_READINGS if has_graph else WITHOUT_GRAPH
         hidden = [
             place
             for place in range(len(blocks.address))
@@ -127,10 +132,12 @@ class History:
             address, size = blocks.address[place], blocks.size[place]
             first = self.first_seen[address][1]
             key = (blocks.device[place], size)
-            is_settled = tick - first >= old and tick - self.counts.get(key, (0, tick))[1] >= old
+            stays_since = self.counts.get(key, (0, tick))[1]
+            is_settled = tick - first >= old and (old == WITHOUT_GRAPH or tick - stays_since >= old)
             if self.libraries.get(address) == size or first <= newest or is_settled:
                 libraries[address] = size
         self.libraries = libraries
+        self.looked = {blocks.address[place]: blocks.size[place] for place in hidden}
 
 
 def sum_up(reading, blocks, labels, history, with_groups):
@@ -138,7 +145,7 @@ def sum_up(reading, blocks, labels, history, with_groups):
     devices = reading.devices = {
         index: DeviceReading(memory) for index, memory in blocks.devices.items()
     }
-    libraries, first_seen = history.libraries, history.first_seen
+    libraries, first_seen, looked = history.libraries, history.first_seen, history.looked
     groups = {} if with_groups else None
     for place, size in enumerate(blocks.size):
         index = blocks.device[place]
@@ -156,7 +163,9 @@ def sum_up(reading, blocks, labels, history, with_groups):
             elif libraries.get(blocks.address[place]) == size:
                 category = "libraries"
             else:
-                category = "activations"
+                # A step makes activations all the time. Without steps a block may be anything.
+                is_known = reading.step is not None or looked.get(blocks.address[place]) == size
+                category = "activations" if is_known else "not_looked_at"
                 reading.hidden += size
             key = (index, category, size)
         device.categories[category] += size

@@ -61,8 +61,9 @@ def build(probe):
         state.update((name, value) for name, value in found.items() if value)
     if probe.requests.answer is not None:
         state["answer"] = probe.requests.answer
-    if probe.troubles.sentences:
-        state["trouble"] = list(probe.troubles.sentences)
+    sentences = probe.troubles.sentences + ([probe.waits] if probe.waits else [])
+    if sentences:
+        state["trouble"] = sentences
     return state
 
 

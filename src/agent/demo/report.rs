@@ -148,6 +148,7 @@ fn leak(steps: u64, kept: u64) -> TensorLeak {
             inner: Some("model.py:212 in forward".into()),
         }),
         held_by: vec!["list outputs, train.py:88 in main".into()],
+        path: Some("outputs[…]".into()),
         cause: Some("kept_outputs".into()),
         title: Some("tensors are kept with their history".into()),
         sure: Some("likely".into()),

@@ -8,7 +8,7 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
     LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport,
-    StepEnd, TensorCategory, TensorGroup, TensorLeak, probe_version_1,
+    StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak, probe_version_1,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -254,6 +254,8 @@ fn is_plausible(report: &ProbeReport) -> bool {
             && lines(&answer.lines)
             && answer.peak.iter().all(peak)
     };
+    let fill =
+        |fill: &TensorFill| bytes(&[Some(fill.bytes)]) && count(Some(fill.limit.max(fill.length)));
     let left_out = report.groups_left_out.as_ref();
     let steps = report.steps.as_ref();
     let recording = report.recording.as_ref();
@@ -263,6 +265,7 @@ fn is_plausible(report: &ProbeReport) -> bool {
         && report.devices.iter().all(device)
         && report.groups.iter().all(group)
         && report.leaks.iter().all(leak)
+        && report.fills.iter().all(fill)
         && report.answer.as_ref().is_none_or(answer)
         && left_out
             .is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
@@ -292,6 +295,7 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
         }
     }
     report.leaks.truncate(MOST_LEAKS);
+    report.fills.truncate(MOST_LEAKS);
     for leak in &mut report.leaks {
         leak.held_by.truncate(MOST_HOLDERS);
         leak.shape

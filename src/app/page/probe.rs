@@ -89,6 +89,9 @@ pub(super) fn describe(
     for leak in &report.leaks {
         describe_leak(writer, leak);
     }
+    for fill in &report.fills {
+        writer.field("fills", tensors::fill(fill));
+    }
     describe_changes(writer, report);
     describe_groups(writer, report);
     if let Some(recording) = report
@@ -231,6 +234,9 @@ fn describe_leak(writer: &mut Writer, leak: &TensorLeak) {
     let mut label = "held by";
     for holder in &leak.held_by {
         writer.field(std::mem::take(&mut label), holder);
+    }
+    if let Some(path) = &leak.path {
+        writer.field("path", path);
     }
     if let Some(cause) = tensors::cause(leak) {
         writer.field("cause", cause);

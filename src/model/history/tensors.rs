@@ -22,8 +22,9 @@ pub(crate) enum TensorLayer {
     NamedTensors,
     #[strum(to_string = "activations")]
     Activations,
-    /// Memory of libraries and of CUDA graphs, and categories of later versions.
-    #[strum(to_string = "libraries")]
+    /// Memory of libraries and of CUDA graphs, memory that the probe has not looked at yet, and
+    /// categories of later versions.
+    #[strum(to_string = "libraries, other")]
     Libraries,
     /// Memory that PyTorch keeps without a tensor in it.
     #[strum(to_string = "unallocated")]
@@ -68,9 +69,10 @@ impl TensorLayer {
             TensorCategory::OptimizerState => Self::OptimizerState,
             TensorCategory::NamedTensors => Self::NamedTensors,
             TensorCategory::Activations => Self::Activations,
-            TensorCategory::Libraries | TensorCategory::GraphPools | TensorCategory::Other => {
-                Self::Libraries
-            }
+            TensorCategory::Libraries
+            | TensorCategory::GraphPools
+            | TensorCategory::NotLookedAt
+            | TensorCategory::Other => Self::Libraries,
             TensorCategory::Pending | TensorCategory::Cache | TensorCategory::Fragmentation => {
                 Self::Unallocated
             }

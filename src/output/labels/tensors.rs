@@ -2,7 +2,9 @@
 
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::protocol::snapshot::{TensorCategory, TensorGroup, TensorLeak, TrainingSteps};
+use crate::protocol::snapshot::{
+    TensorCategory, TensorFill, TensorGroup, TensorLeak, TrainingSteps,
+};
 
 /// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no
 /// shape.
@@ -87,6 +89,17 @@ pub(crate) fn leaking_tensors(leak: &TensorLeak) -> String {
 pub(crate) fn cause(leak: &TensorLeak) -> Option<String> {
     let title = leak.title.as_ref().map(Text::to_string);
     title.or_else(|| Some(leak.cause.as_ref()?.as_str().replace('_', " ")))
+}
+
+/// `global window, train.py:5: 81 of at most 300 elements, 5.1 MiB`.
+pub(crate) fn fill(fill: &TensorFill) -> String {
+    let TensorFill {
+        held_by,
+        limit,
+        length,
+        bytes,
+    } = fill;
+    format!("{held_by}: {length} of at most {limit} elements, {bytes}")
 }
 
 /// `step 120, 4.8 steps/s`; where steps take long, `step 120, 3.5 s per step`. An attached probe
@@ -195,6 +208,20 @@ mod tests {
                 share(Bytes(0), Bytes(0)).as_str()
             ),
             ("< 1 %", "")
+        );
+    }
+
+    #[test]
+    fn a_container_of_limited_length_says_how_far_it_is_filled() {
+        let fill_of = TensorFill {
+            held_by: "global window, train.py:5".into(),
+            limit: 300,
+            length: 81,
+            bytes: Bytes::from_mib(5),
+        };
+        assert_eq!(
+            fill(&fill_of),
+            "global window, train.py:5: 81 of at most 300 elements, 5.0 MiB"
         );
     }
 }

@@ -12,8 +12,8 @@ use super::{
     EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory,
     Missing, MissingLists, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
     ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, SharedMemory,
-    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorGroup, TensorLeak, Throttle,
-    TrainingSteps, Trouble, Use, Xid,
+    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak,
+    Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -138,7 +138,7 @@ arbitrary_structs! {
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }
     ProbeReading { report, missing }
-    ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, leaks, recording, answer, trouble }
+    ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, leaks, fills, recording, answer, trouble }
     TrainingSteps { count, seconds, source }
     ProbeDevice { device, gpu, unix_time, moment, allocated, reserved, requested, categories, optimizer_state, floor, peak, peak_step, step_end }
     StepEnd { step, allocated, reserved, requested, categories, optimizer_state }
@@ -148,7 +148,8 @@ arbitrary_structs! {
     ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak }
     LineMemory { bytes, count, line }
     PeakParts { device, peak, categories, lines, is_complete }
-    TensorLeak { device, category, shape, dtype, bytes_per_step, bytes_per_second, bytes, count_per_step, steps, allocated_at, held_by, cause, title, sure, advice }
+    TensorLeak { device, category, shape, dtype, bytes_per_step, bytes_per_second, bytes, count_per_step, steps, allocated_at, held_by, path, cause, title, sure, advice }
+    TensorFill { held_by, limit, length, bytes }
     AllocationLines { user, inner }
     StackRecording { state, cost_percent, steps_left }
     Trouble { cause, sentence, call, since }

@@ -120,6 +120,13 @@ pub struct ProbeReport {
     /// Groups of tensors that grow with each step.
     #[serde(default, deserialize_with = "known_items")]
     pub leaks: Vec<TensorLeak>,
+    /// Containers of limited length that fill with tensors: their memory grows no further than that.
+    #[serde(
+        default,
+        deserialize_with = "known_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub fills: Vec<TensorFill>,
     /// Whether the stacks of allocations are recorded.
     pub recording: Option<StackRecording>,
     /// The answer to the latest request; absent before the first one.
@@ -285,6 +292,9 @@ pub enum TensorCategory {
     NamedTensors,
     /// Results that the autograd graph keeps for the backward pass, and temporary tensors.
     Activations,
+    /// Memory that the probe has not looked at yet: it may be of any category.
+    #[strum(to_string = "not looked at yet")]
+    NotLookedAt,
     /// Memory of libraries such as cuBLAS and NCCL within the allocator.
     Libraries,
     /// Private pools of CUDA graphs.
@@ -367,6 +377,9 @@ pub struct TensorLeak {
     /// none was found.
     #[serde(default)]
     pub held_by: Vec<Text>,
+    /// The way from the variable to the tensors, as in `Linear.weight.past[…]`; absent when it is not
+    /// known.
+    pub path: Option<Text>,
     /// The name of the probable cause, as in `kept_outputs`.
     pub cause: Option<Text>,
     /// The cause as a sentence.
@@ -375,6 +388,19 @@ pub struct TensorLeak {
     pub sure: Option<Text>,
     /// A sentence that says what to try.
     pub advice: Option<Text>,
+}
+
+/// A container of limited length that fills with tensors, such as a `deque(maxlen=300)`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TensorFill {
+    /// The variable that holds it, as in `global window, train.py:5`.
+    pub held_by: Text,
+    /// The most elements that it can have.
+    pub limit: u64,
+    /// The elements that it has.
+    pub length: u64,
+    /// The memory of the tensors in it.
+    pub bytes: Bytes,
 }
 
 impl TensorLeak {
