@@ -495,7 +495,7 @@ class BlackBoxTest(unittest.TestCase):
             torch=types.SimpleNamespace(__version__="2.11.0", _C=types.SimpleNamespace()),
             steps=types.SimpleNamespace(count=3, seconds=lambda: 0.1),
             is_attached=False,
-            levels={0: (0, 30 << 30, 3)},
+            levels={0: (0, 30 << 30, 3, None)},
             uuids={},
             reading=step_end,
             step_end=step_end,

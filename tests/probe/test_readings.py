@@ -265,10 +265,10 @@ class ReferenceTest(unittest.TestCase):
         tensor = Tensor(512)
         tensor.keep = lambda it: ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))
         before = sys.getrefcount(tensor)
-        objects.TensorReader(torch(version="1.13.1+cu117")).claim(tensor)
+        objects.TensorReader(torch(version="1.13.1+cu117")).claim([tensor])
         self.assertEqual(sys.getrefcount(tensor), before)
         tensor.keep = lambda it: None
-        objects.TensorReader(torch()).claim(tensor)
+        objects.TensorReader(torch()).claim([tensor])
         self.assertEqual(sys.getrefcount(tensor), before)
 
 

@@ -6,13 +6,13 @@ the live objects finds the Python tensors of the growing blocks, and who holds t
 """
 
 import bisect
-import contextlib
 import gc
 import threading
 import time
 
 from . import causes, code_lines, extended, frames, graphs, holders, leaks, lengths, lines, ooms
 from .authors import HERE, is_library
+from .objects import without_collections
 from .passes import Pass
 from .shares import Kept, share, shared_out, some, waste
 from .trouble import is_ours
@@ -28,6 +28,8 @@ FIRST, BURST = 10, 1.5
 QUICK, QUICK_SECONDS = 4, 4.0
 # Seconds between two such passes, and until a container is looked at again.
 SOON, CONFIRM = 0.7, 0.5
+# The same for a cache, which is a leak only if it fills for long.
+LATER = 15.0
 # What grows may be one tensor that fits nowhere: so many passes find it.
 FEW_PASSES = 5
 # Reading the number of blocks takes about 20 µs for each GPU: seconds until it is read again.
@@ -51,20 +53,6 @@ _FORGET = 8
 _MOST_LEAKS = 8
 # A history that has not grown at so many looks is no leak any more.
 _CHAIN_LOOKS = 3
-
-
-@contextlib.contextmanager
-def _without_collections():
-    """The many small objects of a census or a pass, which soon die, would start a collection of
-    all objects.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class Diagnosis:
@@ -183,13 +171,19 @@ class Diagnosis:
         """Looks whether the containers of the candidates have grown: those are leaks."""
         candidates, self._candidates = self._candidates, []
         containers = [candidate[-1].holder.container() for candidate in candidates]
-        with _without_collections():
+        with without_collections():
             found = lengths.lengths_of({container.address for container in containers})
         for candidate, container in zip(candidates, containers):
             container.grow(found.get(container.address))
             facts = candidate[-1]
-            if container.has_grown and causes.is_told(facts, 1, candidate[1].seconds):
+            growth = self._growing.get(candidate[0], candidate[1])
+            if not container.has_grown:
+                continue
+            if causes.is_told(facts, 1, growth.seconds):
                 self._leaks.append(_Leak(*candidate))
+            elif facts.is_cache or facts.is_temporary:
+                self._candidates.append(candidate)
+                self._confirm_at = time.monotonic() + LATER
 
     def _give_up(self):
         self._is_pass_wanted = False
@@ -249,7 +243,7 @@ class Diagnosis:
         if not self._lock.acquire(False):
             return
         try:
-            with _without_collections():
+            with without_collections():
                 self._take(step, now)
         finally:
             self._lock.release()
@@ -384,7 +378,7 @@ class Diagnosis:
         try:
             # A collection could run code of the program, for which the guard is not meant.
             self._was_collecting = gc.isenabled()
-            with _without_collections(), self.probe.reader.guard():
+            with without_collections(), self.probe.reader.guard():
                 self._diagnose(self._growing, self.probe.steps.count)
         finally:
             cost = time.thread_time() - began
@@ -525,6 +519,8 @@ class Diagnosis:
                     block_of.append(at)
         search = self._find(samples, scan, (tensors, *tensors.values())) if samples else None
         if search and not search.is_complete:
+            # It had no time to explain the growth.
+            looked = self._looked[group] = looked - 1
             self._search_budget = min(MOST_SEARCH, 2 * self._search_budget)
         by_line, unheld = {}, []
         for (key, places), chosen in zip(kept, sampled):

@@ -10,6 +10,7 @@ from .objects import live_objects, with_subclasses
 MAX_KINDS = 16
 # Programs with variable shapes make new labels all the time.
 MAX_LABELS = 20000
+_NONE = (0, None)
 
 
 class Label:
@@ -50,8 +51,7 @@ class Labels:
         ]
         objects = live_objects(set().union(*kinds))
         tensors = [value for value in objects if type(value) in kinds[2]]
-        for tensor in tensors:
-            self.reader.claim(tensor)
+        self.reader.claim(tensors)
         self.modules = []
         for value in objects:
             if type(value) in kinds[0]:
@@ -62,9 +62,7 @@ class Labels:
                 self.steps.add(value)
         with self.reader.guard():
             found = self._reachable(blocks, thread)
-            self.seen = {}
-            for tensor in tensors:
-                self._label_any(blocks, found, tensor)
+            self._label_others(blocks, found, tensors)
         return found
 
     def light(self, blocks, thread):
@@ -158,21 +156,37 @@ class Labels:
             if place is not None and place not in found:
                 found[place] = self._label(category, kind, piece, blocks.requested[place])
 
-    def _label_any(self, blocks, found, tensor):
-        """Labels a tensor that no optimizer or module holds."""
-        for address, piece in self.reader.pieces(tensor):
-            place = blocks.find(address)
+    def _label_others(self, blocks, found, tensors):
+        """Labels the tensors that no optimizer or module holds."""
+        before, self.seen = self.seen, {}
+        parameter = self.torch.nn.Parameter
+        addresses, pieces, histories = self.reader.survey(tensors)
+        place_of = blocks.place.get
+        for address, piece, has_history in zip(addresses, pieces, histories):
+            place = place_of(address)
+            if place is None:
+                place = blocks.find(address)
             if place is None or place in found:
                 continue
-            if issubclass(type(piece), self.torch.nn.Parameter):
+            if issubclass(type(piece), parameter):
                 category = "parameters"
-            elif self.reader.has_history(piece):
+            elif has_history:
                 category = "activations"
             else:
                 category = "named_tensors"
-            label = self._label(category, None, piece, blocks.requested[place])
+            start, size = blocks.address[place], blocks.size[place]
+            label = before.get(start, _NONE)[1]
+            # Describing a tensor takes most of the time.
+            is_same = (
+                label is not None
+                and label.category == category
+                and label.shape == piece.shape
+                and self.reader.dtypes.get(piece.dtype) == label.dtype
+            )
+            if not is_same:
+                label = self._label(category, None, piece, blocks.requested[place])
             found[place] = label
-            self.seen[blocks.address[place]] = (blocks.size[place], label)
+            self.seen[start] = (size, label)
 
     def _label(self, category, kind, tensor, requested):
         shape, dtype, size = self.reader.describe(tensor)

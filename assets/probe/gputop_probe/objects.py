@@ -2,11 +2,28 @@
 running code of the program.
 """
 
+import contextlib
 import ctypes
 import gc
+from collections import deque
 from itertools import compress
+from operator import not_
 
 from .trouble import pass_on_if_foreign
+
+
+@contextlib.contextmanager
+def without_collections():
+    """The many small objects of a reading, a census or a pass, which soon die, would start a
+    collection of all objects.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def with_subclasses(base):
@@ -60,13 +77,14 @@ class TensorReader:
         # In PyTorch 1.13, each call of `_fix_weakref` adds a reference that nothing takes back.
         self._keeps_reference = str(torch.__version__).startswith("1.")
 
-    def claim(self, tensor):
-        """Makes Python the owner of a tensor: otherwise its owner in C++ could free the object
-        that was just found.
+    def claim(self, tensors):
+        """Makes Python the owner of tensors that were just found: otherwise their owners in C++
+        could free the objects.
         """
-        self.tensor._fix_weakref(tensor)
+        deque(map(self.tensor._fix_weakref, tensors), 0)
         if self._keeps_reference:
-            ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
+            for tensor in tensors:
+                ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
 
     def is_tensor(self, value):
         return type(value) in self.known_types or issubclass(type(value), self.tensor)
@@ -117,6 +135,36 @@ class TensorReader:
         elif depth:
             for inner in self._inner(tensor):
                 yield from self.pieces(inner, depth - 1)
+
+    def survey(self, tensors):
+        """Returns the tensors with GPU memory as three lists: addresses, tensors, and whether each
+        has a history. Most of it runs in C: a program may have 100,000 tensors.
+        """
+        addresses, found, histories, others = [], [], [], tensors
+        try:
+            plain = list(compress(tensors, map(self.known_types.__contains__, map(type, tensors))))
+            plain = list(compress(plain, map(self.is_cuda, plain)))
+            numbers = list(map(self.data_ptr, plain))
+            # The history of a view may not be read, see below.
+            views = list(map(self._is_view, plain))
+            owned = [bool(number) and not view for number, view in zip(numbers, views)]
+            found = list(compress(plain, owned))
+            addresses = list(compress(numbers, owned))
+            histories = list(map(not_, map(self._is_leaf, found)))
+            rest = [not is_owned for is_owned in owned]
+            others = list(compress(plain, rest)) + [
+                tensor for tensor in tensors if type(tensor) not in self.known_types
+            ]
+        except Exception as error:
+            # One without a storage: each is looked at by itself.
+            pass_on_if_foreign(error)
+            addresses, found, histories = [], [], []
+        for tensor in others:
+            for address, piece in self.pieces(tensor):
+                addresses.append(address)
+                found.append(piece)
+                histories.append(self.has_history(piece))
+        return addresses, found, histories
 
     def _inner(self, tensor):
         """The tensors inside a sparse tensor, or inside a wrapper such as DTensor."""

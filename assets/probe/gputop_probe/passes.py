@@ -1,5 +1,7 @@
 """One pass over all live objects, for the tensors and modules that the diagnosis needs."""
 
+from itertools import compress
+
 from . import code_lines
 from .objects import live_objects, with_subclasses
 
@@ -18,19 +20,18 @@ class Pass:
         kinds = [with_subclasses(torch.Tensor), with_subclasses(torch.nn.Module)]
         objects = live_objects(set().union(*kinds))
         self.modules = [value for value in objects if type(value) in kinds[1]]
-        # Parallel lists.
-        self.addresses, self.tensors, self.with_history = [], [], []
+        tensors = [value for value in objects if type(value) in kinds[0]]
+        reader.claim(tensors)
+        objects = None
         self._parents = None
         with reader.guard():
-            for value in objects:
-                if type(value) not in kinds[0]:
-                    continue
-                reader.claim(value)
-                for address, piece in reader.pieces(value):
-                    self.addresses.append(address)
-                    self.tensors.append(piece)
-                    if reader.grad_fn(piece) is not None:
-                        self.with_history.append(piece)
+            # Parallel lists.
+            self.addresses, self.tensors, histories = reader.survey(tensors)
+            self.with_history = [
+                tensor
+                for tensor in compress(self.tensors, histories)
+                if reader.grad_fn(tensor) is not None
+            ]
 
     def own(self):
         """The lists that refer to tensors: no holders."""

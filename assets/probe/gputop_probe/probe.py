@@ -16,7 +16,7 @@ from .allocator import Allocator
 from .authors import is_library
 from .changes import Changes
 from .labels import Labels
-from .objects import TensorReader
+from .objects import TensorReader, without_collections
 from .publish import REQUESTS, STATE, Memfd
 from .readings import FIRST_STEPS, History, Reading, sum_up
 from .requests import Requests
@@ -70,7 +70,7 @@ class Probe:
         # The UUID of each device, by its index.
         self.uuids = {}
         # By the index of a device: its allocated bytes after the last step, its highest allocated
-        # bytes, and the step that raised those last.
+        # bytes, the step that raised those last, and the allocated bytes from which that step rose.
         self.levels = {}
         # Why no tensors are looked at now, as a sentence; None: they are.
         self.waits = None
@@ -122,7 +122,7 @@ class Probe:
     def _read_uuids(self):
         try:
             count = self.torch.cuda.device_count()
-            self.levels = {index: (None, 0, 0) for index in range(count)}
+            self.levels = {index: (None, 0, 0, None) for index in range(count)}
             for index in range(count):
                 uuid = getattr(self.torch.cuda.get_device_properties(index), "uuid", None)
                 if uuid is not None:
@@ -221,6 +221,11 @@ class Probe:
         scan = scan or moment == "step_end" and count <= FIRST_STEPS
         tick = count or self._readings
         scan = scan or self._wants_scan(began)
+        with without_collections():
+            return self._read(scan, moment, began, tick)
+
+    def _read(self, scan, moment, began, tick):
+        count = self.steps.count
         blocks = self.allocator.read()
         labels = (self.labels.scan if scan else self.labels.light)(blocks, _thread.get_ident())
         if moment == "step_end" or not count:
@@ -279,11 +284,11 @@ class Probe:
         return min(BURST, left + (now - at) / self.share)
 
     def _read_levels(self, is_floor):
-        for index, (floor, highest, step) in list(self.levels.items()):
+        for index, (floor, highest, step, base) in list(self.levels.items()):
             current, peak = self.allocator.levels(index)
-            if peak != highest:
-                step = self.steps.count
-            self.levels[index] = (current if is_floor else floor, peak, step)
+            if peak != highest and step != self.steps.count:
+                step, base = self.steps.count, floor
+            self.levels[index] = (current if is_floor else floor, peak, step, base)
 
     def mark(self, name):
         """Called by the program."""
@@ -419,7 +424,8 @@ class Probe:
                 "the main thread runs no Python, in %s: until it does, tensors are not looked at"
                 % place
             )
-        blocks = self.allocator.read()
+        with without_collections():
+            blocks = self.allocator.read()
         reading = Reading(self.steps.count or None, "any")
         labels = {}
         if self.blocks_and_labels is not None:

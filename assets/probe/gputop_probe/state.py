@@ -70,7 +70,7 @@ def build(probe):
 def _devices(probe):
     reading, step_end = probe.reading, probe.step_end
     found = []
-    for index, (floor, peak, peak_step) in sorted(probe.levels.items()):
+    for index, (floor, peak, peak_step, base) in sorted(probe.levels.items()):
         # Devices that the program never used.
         if not peak:
             continue
@@ -79,6 +79,8 @@ def _devices(probe):
             device["gpu_uuid"] = probe.uuids[index]
         if probe.steps.count:
             device["peak_step"] = peak_step
+            if base is not None:
+                device["peak_base_bytes"] = base
         if floor is not None:
             device["floor_bytes"] = floor
         if reading is not None and index in reading.devices:

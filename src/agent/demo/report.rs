@@ -63,6 +63,7 @@ pub(super) fn report(role: DemoRole, now: Moment, seconds: f64) -> Option<ProbeR
         floor: Some(Bytes(fixed + kept * OUTPUT_BYTES)),
         peak: Some(Bytes(allocated)),
         peak_step: Some(steps),
+        peak_base: Some(Bytes(fixed + kept.saturating_sub(1) * OUTPUT_BYTES)),
         ..ProbeDevice::default()
     };
     Some(ProbeReport {

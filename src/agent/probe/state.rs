@@ -223,6 +223,7 @@ fn is_plausible(report: &ProbeReport) -> bool {
             device.requested,
             device.floor,
             device.peak,
+            device.peak_base,
         ]) && count(device.peak_step)
             && number(device.unix_time)
             && parts(&device.categories, &device.optimizer_state)

@@ -201,9 +201,9 @@ fn describe_device(
         None => format!("{peak} at the peak"),
     });
     let above = device
-        .floor
+        .peak_base
         .zip(device.peak)
-        .map(|(floor, peak)| format!("a step needs {} more", peak.saturating_sub(floor)));
+        .map(|(base, peak)| format!("that step needed {} more", peak.saturating_sub(base)));
     let words: Vec<String> = [floor, peak, above].into_iter().flatten().collect();
     if !words.is_empty() {
         writer.field("tensors", words.join("; "));

@@ -140,7 +140,7 @@ arbitrary_structs! {
     ProbeReading { report, missing }
     ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, leaks, fills, recording, answer, trouble }
     TrainingSteps { count, seconds, source }
-    ProbeDevice { device, gpu, unix_time, moment, allocated, reserved, requested, categories, optimizer_state, floor, peak, peak_step, step_end }
+    ProbeDevice { device, gpu, unix_time, moment, allocated, reserved, requested, categories, optimizer_state, floor, peak, peak_step, peak_base, step_end }
     StepEnd { step, allocated, reserved, requested, categories, optimizer_state }
     TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part }
     OmittedGroups { count, bytes }
