@@ -459,7 +459,12 @@ class Diagnosis:
         """Searches for the holders of tensors, and learns the lengths of the containers."""
         before = {address: length for address, (length, _) in self._lengths.items()}
         search = holders.Search(
-            self.torch, self._search_budget, scan.own() + tuple(own), before, scan.parents()
+            self.torch,
+            self._search_budget,
+            scan.own() + tuple(own),
+            before,
+            scan.parents(),
+            scan.parameters,
         )
         search.run(samples)
         for address, length in search.lengths.items():

@@ -58,15 +58,17 @@ class Search:
     """One search. `torch` may be None (plain Python objects); `budget` is CPU time in seconds.
 
     `before` has the lengths of the containers of the last search, by their address; `parents` the
-    module that a module is part of, and the name in it, by the module's `id`.
+    module that a module is part of, and the name in it, by the module's `id`; `parameters` returns
+    the parameters of the modules.
     """
 
-    def __init__(self, torch=None, budget=0.3, own=(), before=None, parents=None):
+    def __init__(self, torch=None, budget=0.3, own=(), before=None, parents=None, parameters=None):
         self.tensor = torch.Tensor if torch else ()
         self.module = torch.nn.Module if torch else ()
         self.optimizer = torch.optim.Optimizer if torch else ()
         self.before = before or {}
         self.parents = parents or {}
+        self.parameters = parameters
         self.deadline = time.thread_time() + budget
         self.running = frames.running(HERE)
         self.skip = {id(frame) for frame in self.running} | {id(value) for value in own}
@@ -211,6 +213,9 @@ class Search:
             if name is None:
                 continue
             self.outside |= node.samples
+            if node.shape == "Parameter":
+                # The variable of a loop: the module says more.
+                continue
             code = frame.f_code
             if is_library(code.co_filename):
                 # An argument of a library's function on the stack, such as `self`, says nothing.
@@ -292,9 +297,18 @@ class Search:
                 held.add(hit.address)
                 self._climb(value, hit, key, above, nodes, attributes, seen)
         value = None
-        for address in wanted:
-            if address not in held:
-                self.outside |= level[address].samples
+        unheld = [address for address in wanted if address not in held]
+        if unheld and self.parameters:
+            # A tensor that C++ refers to, too, hides its attributes from the garbage collector.
+            for value in self.parameters():
+                address = id(attributes_of(value))
+                if address in unheld:
+                    unheld.remove(address)
+                    for way in level[address].ways():
+                        self._climb(value, way, None, above, nodes, attributes, seen)
+        value = None
+        for address in unheld:
+            self.outside |= level[address].samples
         self._settle(attributes, above, nodes, seen)
         return above, nodes
 

@@ -63,6 +63,12 @@ class Pass:
                         self._parents[id(child)] = (module, name)
         return self._parents
 
+    def parameters(self):
+        """Yields the parameters of the modules."""
+        for module in self.modules:
+            attributes = object.__getattribute__(module, "__dict__")
+            yield from list((attributes.get("_parameters") or {}).values())
+
     def is_eval_mode(self):
         """Whether most modules with parameters of their own are in evaluation mode. None: there
         are none.
