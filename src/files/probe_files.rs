@@ -45,6 +45,7 @@ const FILES: &[(&str, &[u8])] = probe_files! {
     "gputop_probe/measurement.py"
     "gputop_probe/meta_device.py"
     "gputop_probe/nested.py"
+    "gputop_probe/next_event.py"
     "gputop_probe/objects.py"
     "gputop_probe/ooms.py"
     "gputop_probe/passes.py"

@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import tempfile
+import threading
 import types
 import unittest
 import zlib
@@ -21,6 +22,7 @@ from gputop_probe import (
     changes,
     files,
     labels,
+    next_event,
     objects,
     publish,
     readings,
@@ -290,6 +292,28 @@ class StepsTest(unittest.TestCase):
     def test_an_optimizer_for_each_step(self):
         parameter = Parameter(0)
         self.assertEqual(self.count([Optimizer([parameter]) for _ in range(4)])[1], 4)
+
+
+class NextEventTest(unittest.TestCase):
+    @unittest.skipIf(sys.version_info < (3, 12), "sys.monitoring is new in Python 3.12")
+    def test_the_next_event_of_another_thread_calls_once_and_frees_the_tool(self):
+        called = []
+        event = next_event.NextEvent(lambda: called.append(threading.get_ident()))
+        self.assertTrue(event.switch_on())
+        # This thread stands for the probe's own.
+        sum(number for number in range(3))
+        self.assertEqual(called, [])
+        worker = threading.Thread(target=lambda: [str(number) for number in range(3)])
+        worker.start()
+        worker.join()
+        self.assertEqual(len(called), 1)
+        self.assertNotEqual(called, [threading.get_ident()])
+        self.assertFalse(event.is_on())
+        self.assertIsNone(sys.monitoring.get_tool(3))
+
+    def test_before_python_3_12_there_is_no_event(self):
+        if sys.version_info < (3, 12):
+            self.assertFalse(next_event.NextEvent(None).switch_on())
 
 
 class OwnFileTest(unittest.TestCase):

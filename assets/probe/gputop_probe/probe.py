@@ -16,6 +16,7 @@ from .allocator import Allocator
 from .authors import is_library
 from .changes import Changes
 from .labels import Labels
+from .next_event import NextEvent
 from .objects import TensorReader, without_collections
 from .publish import REQUESTS, STATE, Memfd
 from .readings import FIRST_STEPS, History, Reading, sum_up
@@ -111,6 +112,7 @@ class Probe:
         self.requests.on("unmark", self._answer_unmark)
         self._start_diagnosis()
         self._pending_call = _PendingCall(self)
+        self._next_event = NextEvent(self.interrupt)
         self._wake = _thread.allocate_lock()
         self._wake.acquire()
         self._done = _thread.allocate_lock()
@@ -147,6 +149,7 @@ class Probe:
     def _stop(self):
         """At exit: a thread that needs the interpreter must not outlive it."""
         self._is_stopping = True
+        self._next_event.switch_off()
         if active is self:
             try:
                 self._wake.release()
@@ -186,8 +189,9 @@ class Probe:
             self._is_busy = False
 
     def interrupt(self):
-        """Runs between two bytecodes of the main thread."""
+        """Runs between two bytecodes of the main thread, or at an event of another thread."""
         self._pending_since = None
+        self._next_event.switch_off()
         if active is not self or self._is_busy:
             return
         self._is_busy = True
@@ -406,7 +410,10 @@ class Probe:
             and now - self._pending_since > PATIENCE
             and now >= self._next_reading
         ):
-            self._read_without_tensors(now)
+            # The main thread runs no Python: another thread of the program may.
+            is_asked = self._next_event.is_on()
+            if not self._next_event.switch_on() or is_asked:
+                self._read_without_tensors(now)
         while self._tasks and now - self._tasks[0][0] > 2 * GIVE_UP:
             _, _, give_up = self._tasks.pop(0)
             if give_up is not None:
