@@ -1,15 +1,20 @@
 """Runs `gputop estimate`: calls a function of the user that returns a model and inputs, and
 estimates a training step.
 
-    python estimate_command.py '{"file": FILE, "function": NAME, "optimizer": NAME or null,
-                                 "precision": NAME or null, "checkpoint": false, "measure": false,
-                                 "gpus": [BYTES, …]}'
+    python estimate_command.py '{"file": FILE, "function": NAME or null, "measure": false,
+                                 "gpus": [BYTES, …], "runs": [RUN, …]}'
 
-Prints one line of JSON: the result, or {"error": SENTENCE}. All that the user's code prints goes to
-the standard error.
+A run is {"parameters": {NAME: NUMBER, …}, "optimizer": NAME or null, "precision": NAME or null,
+"checkpoint": false, "lora": RANK or null, "sharding": null or [KIND, GPUS, STAGE], "is_brief":
+false}. Without a function, the file is a configuration of Hugging Face.
+
+Prints one line of JSON for each run: the result, or {"error": SENTENCE}. All that the user's code
+prints goes to the standard error.
 """
 
 import contextlib
+import gc
+import inspect
 import json
 import linecache
 import os
@@ -24,7 +29,7 @@ class Failure(Exception):
     """The sentence for the user."""
 
 
-def main(options):
+def main(options, tell):
     if sys.version_info < (3, 8):
         raise Failure(
             "%s is Python %d.%d: name one of 3.8 or later with --python"
@@ -32,40 +37,84 @@ def main(options):
         )
     estimates = import_estimates()
     check_torch()
-    if options["measure"]:
-        from gputop_probe import measurement
-
-        return found_by(measurement.measure_training, {}, options)
-    device = estimates.cuda_without_memory(is_alone=True)
+    device = None if options["measure"] else estimates.cuda_without_memory(is_alone=True)
     with device.installed() if device else contextlib.nullcontext():
-        return found_by(estimates.estimate, {"device": device}, options)
+        make = maker(options["file"], options["function"])
+        for run in options["runs"]:
+            if device:
+                device.forget()
+            try:
+                tell(result_of(estimates, device, make(run["parameters"]), options, run))
+            except Failure as failure:
+                tell({"error": str(failure)})
+            # Its parameters are gone before the next model is made.
+            gc.collect()
 
 
-def found_by(estimate, place, options):
-    """Calls the user's function, and estimates what it returns."""
-    arguments = understand(call(options["file"], options["function"]), options["function"])
-    if options["optimizer"] is not None:
-        named = None if options["optimizer"] == "none" else options["optimizer"]
-        arguments["optimizer"] = named
-    if options["precision"] is not None:
-        arguments["precision"] = options["precision"]
-    model, inputs, keywords = (arguments.pop(name) for name in ("model", "inputs", "keywords"))
+def result_of(estimates, device, arguments, options, run):
+    """The result of a run, for JSON. `device` is the CUDA device without memory, if any."""
+    model, doing = arguments["model"], "measuring" if options["measure"] else "estimating"
     try:
-        if options["checkpoint"]:
-            from gputop_probe import variants
-
-            variants.checkpoint_blocks(model)
-        found = estimate(model, *inputs, **arguments, **place, **keywords)
+        notes = arguments.pop("notes") + change(arguments, run)
+        if options["measure"]:
+            found = measured(arguments)
+        else:
+            found = estimated(estimates, device or estimates.meta_device(), arguments, run)
         result = found.dictionary()
-        result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]
+        result["assumptions"] = notes + result["assumptions"]
+        result["fits"] = [found.peak <= estimates.room_of(memory) for memory in options["gpus"]]
+        if not run["is_brief"]:
+            result["largest_batches"] = [found.largest(memory) for memory in options["gpus"]]
     except Exception as error:
-        doing = "measuring" if options["measure"] else "estimating"
         raise Failure("%s a step of %s failed: %s" % (doing, type(model).__name__, reason(error)))
     import torch
 
     result["optimizer"] = name_of(arguments["optimizer"])
     result["torch"] = str(torch.__version__)
     return result
+
+
+def change(arguments, run):
+    """Changes the model and the optimizer as the run says. Returns assumptions, as sentences."""
+    from gputop_probe import variants
+
+    notes = []
+    if run["precision"] is not None:
+        arguments["precision"] = run["precision"]
+    if run["lora"] is not None:
+        notes.append(variants.add_adapters(arguments["model"], run["lora"]))
+    if run["optimizer"] is not None:
+        arguments["optimizer"] = None if run["optimizer"] == "none" else run["optimizer"]
+    elif run["lora"] is not None:
+        arguments["optimizer"] = variants.optimizer_of_adapters(
+            arguments["optimizer"], arguments["model"]
+        )
+    if run["checkpoint"]:
+        variants.checkpoint_blocks(arguments["model"])
+    return notes
+
+
+def estimated(estimates, device, arguments, run):
+    from gputop_probe.sharding import Sharding
+    from gputop_probe.simulation import Subject
+    from gputop_probe.variants import Refusal
+
+    count = arguments.pop("count")
+    subject = Subject(**arguments, sharding=Sharding(*(run["sharding"] or ())))
+    if not run["is_brief"]:
+        return estimates.estimate_of(device, subject)
+    if count and not subject.batch:
+        raise Refusal("its inputs have no batch: give the function a parameter batch")
+    return estimates.brief_estimate(device, subject, count or subject.batch)
+
+
+def measured(arguments):
+    from gputop_probe.measurement import measure_training
+
+    given = dict(arguments, **arguments["keywords"])
+    model, inputs = given.pop("model"), given.pop("inputs")
+    del given["keywords"], given["count"]
+    return measure_training(model, *inputs, **given)
 
 
 # Errors of PyTorch about tensors without data, by the name of their class.
@@ -132,8 +181,44 @@ def check_torch():
         )
 
 
-def call(path, name):
-    """Imports the file, and calls its function."""
+def maker(path, name):
+    """A function of parameters that returns the arguments of an estimate."""
+    if name is None:
+        from gputop_probe import hugging_face
+
+        return hugging_face.maker(path, Failure)
+    function = imported(path, name)
+    file = os.path.basename(path)
+
+    def make(parameters):
+        given, count = accepted(function, name, parameters)
+        returned = run("%s() in %s" % (name, file), function, **given)
+        notes = []
+        if count:
+            notes.append("%s() has no parameter batch: its inputs are scaled" % name)
+        return dict(understand(returned, name), count=count, notes=notes)
+
+    return make
+
+
+def accepted(function, name, parameters):
+    """The parameters that a function has, and the batch that it does not have."""
+    known = inspect.signature(function).parameters.values() if parameters else ()
+    names = [one.name for one in known if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if any(one.kind == one.VAR_KEYWORD for one in known):
+        return parameters, None
+    given = {key: value for key, value in parameters.items() if key in names}
+    for key in parameters:
+        if key not in names and key != "batch":
+            raise Failure(
+                "%s() has no parameter %s to sweep; its parameters: %s"
+                % (name, key, ", ".join(names) or "none")
+            )
+    return given, parameters.get("batch") if "batch" not in given else None
+
+
+def imported(path, name):
+    """Imports the file, and returns its function."""
     from importlib.machinery import SourceFileLoader
     from importlib.util import module_from_spec, spec_from_loader
 
@@ -156,12 +241,12 @@ def call(path, name):
         ]
         there = ", ".join(own[:8]) if own else "none"
         raise Failure("%s has no function %s; its functions: %s" % (file, name, there))
-    return run("%s() in %s" % (name, file), function)
+    return function
 
 
-def run(doing, function, *arguments):
+def run(doing, function, *arguments, **keywords):
     try:
-        return function(*arguments)
+        return function(*arguments, **keywords)
     except SystemExit as error:
         code = "" if error.code is None else error.code
         raise Failure("%s ended the program with sys.exit(%s)%s" % (doing, code, place(error)))
@@ -239,6 +324,8 @@ def first_line(error):
 
 def describe(error):
     """The error, and the user's line that caused it."""
+    if type(error).__name__ == "Refusal":
+        return str(error)
     return first_line(error) + place(error)
 
 
@@ -277,12 +364,14 @@ def line(file, number, function):
 
 if __name__ == "__main__":
     # Text of the user's code must not get between the JSON.
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        printed = json.dumps(main(json.loads(sys.argv[1])))
-    except Failure as failure:
-        printed = json.dumps({"error": str(failure)})
-    sys.stdout.flush()
-    with os.fdopen(answer, "w") as output:
-        output.write(printed + "\n")
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+
+        def tell(answer):
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+        try:
+            main(json.loads(sys.argv[1]), tell)
+        except Failure as failure:
+            tell({"error": str(failure)})

@@ -4,35 +4,38 @@
 //! inputs, and answers in JSON.
 
 mod gpu_names;
+mod savings;
+mod script;
+mod sweep;
 mod text;
+mod variant;
 
-use std::env;
-use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use self::script::ScriptAnswers;
+use self::sweep::Sweep;
+use self::variant::StepVariant;
 use super::live::probed_process::PROBE_INTERVAL;
 use super::live::read_hosts::{self, HostState};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::files::probe_files;
 use crate::flags::{OutputArgs, ReadArgs, ReadOptions, values};
 use crate::output::{self, Exit, TextStyle};
 
 /// The function that is estimated, and how.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EstimateArgs {
-    /// A file and a function in it, such as `model.py:build`. The function has no parameters, and
-    /// returns `(model, inputs)`, `(model, inputs, optimizer)`, or a dict with `model`, `inputs`,
-    /// `optimizer`, `loss`, `targets` and `batch`
+    /// A file and a function in it, such as `model.py:build`, or `hf:config.json`, a configuration
+    /// of Hugging Face. The function needs no arguments, and returns `(model, inputs)`, `(model,
+    /// inputs, optimizer)`, or a dict with `model`, `inputs`, `optimizer`, `loss`, `targets` and
+    /// `batch`
     #[arg(value_name = "FILE:FUNCTION")]
     subject: EstimateSubject,
 
@@ -53,6 +56,33 @@ pub(crate) struct EstimateArgs {
     /// (`torch.utils.checkpoint`)
     #[arg(long)]
     checkpoint: bool,
+
+    /// Freeze the model, and train adapters of this rank beside its linear layers (LoRA), as in
+    /// `r=16`
+    #[arg(long, value_name = "r=RANK", value_parser = variant::rank)]
+    lora: Option<u32>,
+
+    /// Shard parameters, gradients and optimizer state over this many GPUs, as FSDP of PyTorch
+    /// does: by formula
+    #[arg(long, value_name = "GPUS", value_parser = variant::several_gpus, conflicts_with_all = ["zero", "measure"])]
+    fsdp: Option<u32>,
+
+    /// Shard them over `--gpus` GPUs, as this stage of ZeRO does: by formula
+    #[arg(long, value_name = "STAGE", value_parser = clap::value_parser!(u8).range(1..=3), requires = "gpus", conflicts_with = "measure")]
+    zero: Option<u8>,
+
+    /// The number of GPUs of `--zero`
+    #[arg(long, value_name = "COUNT", value_parser = variant::several_gpus, requires = "zero")]
+    gpus: Option<u32>,
+
+    /// Estimate with several values of one or two parameters of the function: the ends, and the
+    /// powers of two between them, as in `batch=1..64,length=512..4096`
+    #[arg(long, value_name = "NAME=FIRST..LAST,…", conflicts_with = "measure")]
+    sweep: Option<Sweep>,
+
+    /// End the estimate after this time [default: 2m, and never with `--measure`]
+    #[arg(long, value_name = "TIME", value_parser = values::positive_span)]
+    time_limit: Option<Duration>,
 
     /// Run training steps on the current GPU, with the whole batch and with half of it, and measure
     /// their peaks
@@ -75,67 +105,40 @@ pub(crate) struct EstimateArgs {
     output: OutputArgs,
 }
 
-/// A function in a file, as in `model.py:build`.
+/// The model that is estimated: a function in a file, as in `model.py:build`, or a file with a
+/// configuration, as in `hf:config.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EstimateSubject {
     file: PathBuf,
-    function: String,
+    /// Absent for a configuration.
+    function: Option<String>,
 }
 
 impl FromStr for EstimateSubject {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.rsplit_once(':') {
-            Some((file, function)) if !file.is_empty() && !function.is_empty() => Ok(Self {
+        match (text.strip_prefix("hf:"), text.rsplit_once(':')) {
+            (Some(file), _) if !file.is_empty() => Ok(Self {
                 file: file.into(),
-                function: function.to_owned(),
+                function: None,
             }),
-            _ => Err("must be a file and a function in it, such as `model.py:build`".to_owned()),
+            (None, Some((file, function))) if !file.is_empty() && !function.is_empty() => Ok(Self {
+                file: file.into(),
+                function: Some(function.to_owned()),
+            }),
+            _ => Err("must be a file and a function in it, such as `model.py:build`, or `hf:config.json`".to_owned()),
         }
     }
 }
 
-/// The answer of the script.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum ScriptAnswer {
-    Failed { error: String },
-    Estimated(Box<TrainingEstimate>),
-}
-
-/// The memory of a training step.
-#[derive(Debug, Clone, Deserialize)]
-struct TrainingEstimate {
-    bytes: EstimatedParts,
-    measured: bool,
-    /// The first dimension of the inputs; absent if they have none.
-    batch: Option<u64>,
-    /// How the peak of large batches grows with each more; absent if it is not known.
-    per_sample: Option<Bytes>,
-    /// For each GPU that was asked about, the largest batch that fits; absent if it is not known.
-    largest_batches: Vec<Option<u64>>,
-    /// The name of the optimizer; absent for inference.
-    optimizer: Option<String>,
-    assumptions: Vec<String>,
-    /// The names of the parts that are computed from the parameters, and do not come from a step.
-    #[serde(default)]
-    by_formula: Vec<String>,
-    torch: String,
-}
-
-/// The parts of the memory. A measurement has only the peak and the fixed part.
-#[derive(Debug, Clone, Deserialize)]
-struct EstimatedParts {
-    parameters: Option<Bytes>,
-    gradients: Option<Bytes>,
-    optimizer_state: Option<Bytes>,
-    buffers: Option<Bytes>,
-    inputs: Option<Bytes>,
-    activations: Option<Bytes>,
-    /// The part that does not depend on the batch.
-    fixed: Option<Bytes>,
-    peak: Bytes,
+impl fmt::Display for EstimateSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.function {
+            Some(function) => f.write_str(function),
+            None => self.file.display().fmt(f),
+        }
+    }
 }
 
 /// GPUs of one size.
@@ -160,11 +163,15 @@ const OPTIMIZERS: [&str; 10] = [
     "none",
 ];
 
-/// The memory that CUDA takes besides PyTorch's, as the script assumes.
-const CONTEXT: Bytes = Bytes(800 << 20);
-
-/// The time that an estimate may take. Steps on the GPU may take longer.
-const LIMIT: Duration = Duration::from_mins(2);
+impl GpuKind {
+    fn label(&self) -> String {
+        if self.count > 1 {
+            format!("{} × {}", self.count, self.name)
+        } else {
+            self.name.clone()
+        }
+    }
+}
 
 /// Prints an estimate. Fails if the standard output cannot be written.
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
@@ -182,13 +189,28 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     } else {
         (named, None)
     };
-    match ask(args, &gpus) {
-        Ok(estimate) if args.output.json => output::print_json(&to_json(args, &estimate, &gpus))?,
-        Ok(estimate) => {
+    let (subject, variant) = (&args.subject, StepVariant::of(args));
+    let runs = match &args.sweep {
+        Some(sweep) => sweep.runs(&variant),
+        None if args.measure => savings::runs(&variant).into_iter().take(1).collect(),
+        None => savings::runs(&variant),
+    };
+    let answers = if subject.file.is_file() {
+        script::ask(args, &gpus, &runs)
+    } else {
+        Err(Text::new(format!(
+            "there is no file {}: name it as in `model.py:build` or `hf:config.json`",
+            subject.file.display()
+        )))
+    };
+    match answers {
+        Ok(answers) if args.output.json => {
+            output::print_json(&to_json(args, &variant, &answers, &gpus))?;
+        }
+        Ok(answers) => {
             let style = TextStyle::of_stdout(args.output.is_ascii());
-            output::print(
-                text::format(args, &estimate, &gpus, why_none.as_ref(), style).as_bytes(),
-            )?;
+            let text = text::format(args, &variant, &answers, &gpus, why_none.as_ref(), style);
+            output::print(text.as_bytes())?;
         }
         Err(why) => {
             output::print_error(&why);
@@ -234,126 +256,50 @@ fn gpus_here(read: &ReadOptions) -> anyhow::Result<Result<Vec<GpuKind>, Text>> {
     }))
 }
 
-/// Runs the script in the user's Python.
-fn ask(args: &EstimateArgs, gpus: &[GpuKind]) -> Result<TrainingEstimate, Text> {
-    let subject = &args.subject;
-    if !subject.file.is_file() {
-        return Err(Text::new(format!(
-            "there is no file {}: name it as in `model.py:build`",
-            subject.file.display()
-        )));
-    }
-    let folder =
-        probe_files::unpack().map_err(|why| Text::new(format!("nothing is estimated: {why}")))?;
-    let python = args.python.clone().unwrap_or_else(default_python);
-    let arguments = json!({
-        "file": subject.file, "function": subject.function, "optimizer": args.optimizer,
-        "precision": args.precision, "checkpoint": args.checkpoint, "measure": args.measure, "gpus": gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>(),
-    });
-    let mut command = Command::new(&python);
-    command
-        .arg(folder.join("estimate_command.py"))
-        .arg(arguments.to_string())
-        .stdout(Stdio::piped());
-    if !args.measure {
-        hide_gpus(&mut command, &folder);
-    }
-    let cannot_run = |error: io::Error| {
-        Text::new(format!(
-            "cannot run {}: {error}: name the Python of your environment with --python",
-            python.display()
-        ))
-    };
-    let mut child = command.spawn().map_err(cannot_run)?;
-    let limit = (!args.measure).then_some(LIMIT);
-    let Some(line) = first_line(&mut child, limit) else {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(Text::new(format!(
-            "{} gave no estimate in {} seconds, and was ended: estimate a smaller model, or fewer layers of it",
-            subject.function,
-            LIMIT.as_secs()
-        )));
-    };
-    let status = child.wait().map_err(cannot_run)?;
-    match serde_json::from_str(&line) {
-        Ok(ScriptAnswer::Estimated(estimate)) => Ok(*estimate),
-        Ok(ScriptAnswer::Failed { error }) => Err(Text::new(error)),
-        Err(_) => Err(Text::new(format!(
-            "{} gave no estimate, and ended with {status}",
-            python.display()
-        ))),
-    }
-}
-
-/// Keeps a Python from the GPUs of this host: CUDA finds none, and no driver that would open one.
-fn hide_gpus(command: &mut Command, folder: &Path) {
-    let mut paths = folder.join("no_driver").into_os_string();
-    if let Some(inherited) = env::var_os("LD_LIBRARY_PATH").filter(|paths| !paths.is_empty()) {
-        paths.push(":");
-        paths.push(inherited);
-    }
-    command
-        .env("LD_LIBRARY_PATH", paths)
-        .env("CUDA_VISIBLE_DEVICES", "");
-}
-
-/// Returns the first line that a child prints, or an empty one if it prints none. `None`: the limit
-/// has passed.
-fn first_line(child: &mut Child, limit: Option<Duration>) -> Option<String> {
-    let stdout = child.stdout.take()?;
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let mut line = String::new();
-        let _ = BufReader::new(stdout).read_line(&mut line);
-        let _ = sender.send(line);
-    });
-    match limit {
-        Some(limit) => receiver.recv_timeout(limit).ok(),
-        None => receiver.recv().ok(),
-    }
-}
-
-/// Returns the Python of the active virtual environment, or else the first one on the PATH.
-fn default_python() -> PathBuf {
-    if let Some(environment) = env::var_os("VIRTUAL_ENV").filter(|folder| !folder.is_empty()) {
-        return PathBuf::from(environment).join("bin/python");
-    }
-    let path = env::var_os("PATH");
-    let is_there = |name: &str| {
-        path.iter()
-            .flat_map(env::split_paths)
-            .any(|folder| folder.join(name).is_file())
-    };
-    if is_there("python3") || !is_there("python") {
-        "python3".into()
-    } else {
-        "python".into()
-    }
-}
-
 fn to_json(
     args: &EstimateArgs,
-    estimate: &TrainingEstimate,
+    variant: &StepVariant,
+    answers: &ScriptAnswers,
     gpus: &[GpuKind],
-) -> serde_json::Value {
-    let gpus: Vec<_> = gpus
-        .iter()
-        .zip(&estimate.largest_batches)
-        .map(|(gpu, largest)| {
-            json!({ "name": gpu.name, "count": gpu.count, "memory_bytes": gpu.memory, "largest_batch": largest })
-        })
-        .collect();
-    let bytes = &estimate.bytes;
-    json!({
+) -> Value {
+    let estimate = &answers.first;
+    let mut found = json!({
         "file": args.subject.file, "function": args.subject.function, "torch": estimate.torch,
-        "optimizer": estimate.optimizer, "measured": estimate.measured, "batch": estimate.batch,
-        "parameters_bytes": bytes.parameters, "gradients_bytes": bytes.gradients,
-        "optimizer_state_bytes": bytes.optimizer_state, "buffers_bytes": bytes.buffers, "inputs_bytes": bytes.inputs,
-        "activations_bytes": bytes.activations, "fixed_bytes": bytes.fixed, "peak_bytes": bytes.peak,
-        "total_bytes": bytes.peak + CONTEXT, "bytes_per_sample": estimate.per_sample, "gpus": gpus,
+        "optimizer": estimate.optimizer, "measured": estimate.measured,
         "assumptions": estimate.assumptions, "by_formula": estimate.by_formula,
-    })
+    });
+    let kinds = gpus
+        .iter()
+        .map(|gpu| json!({ "name": gpu.name, "count": gpu.count, "memory_bytes": gpu.memory }));
+    let mut kinds: Vec<Value> = kinds.collect();
+    if let Some(sweep) = &args.sweep {
+        found["sweep"] = sweep.to_json(answers, gpus);
+    } else {
+        for (kind, largest) in kinds.iter_mut().zip(&estimate.largest_batches) {
+            kind["largest_batch"] = json!(largest);
+        }
+        let bytes = &estimate.bytes;
+        for (name, value) in [
+            ("batch", json!(estimate.batch)),
+            ("parameters_bytes", json!(bytes.parameters)),
+            ("gradients_bytes", json!(bytes.gradients)),
+            ("optimizer_state_bytes", json!(bytes.optimizer_state)),
+            ("gathered_bytes", json!(bytes.gathered)),
+            ("buffers_bytes", json!(bytes.buffers)),
+            ("inputs_bytes", json!(bytes.inputs)),
+            ("activations_bytes", json!(bytes.activations)),
+            ("fixed_bytes", json!(bytes.fixed)),
+            ("peak_bytes", json!(bytes.peak)),
+            ("total_bytes", json!(estimate.total())),
+            ("bytes_per_sample", json!(estimate.per_sample)),
+        ] {
+            found[name] = value;
+        }
+        let rows = savings::rows(variant, answers);
+        found["savings"] = rows.iter().map(|row| row.to_json(gpus)).collect();
+    }
+    found["gpus"] = kinds.into();
+    found
 }
 
 #[cfg(test)]
@@ -365,9 +311,14 @@ mod tests {
         let subject: EstimateSubject = "a:b/model.py:build".parse().unwrap();
         assert_eq!(
             (subject.file, subject.function),
-            ("a:b/model.py".into(), "build".to_owned())
+            ("a:b/model.py".into(), Some("build".to_owned()))
         );
-        for wrong in ["model.py", ":build", "model.py:", ""] {
+        let subject: EstimateSubject = "hf:models/config.json".parse().unwrap();
+        assert_eq!(
+            (subject.file, subject.function),
+            ("models/config.json".into(), None)
+        );
+        for wrong in ["model.py", ":build", "model.py:", "", "hf:"] {
             assert!(wrong.parse::<EstimateSubject>().is_err(), "{wrong}");
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn command(process: &Process) -> String {
 pub(crate) fn rows<R: AsRef<[String]>>(
     text: &mut String,
     width: Option<usize>,
-    headings: &[Heading],
+    headings: &[(&str, bool)],
     cells: impl Iterator<Item = R>,
 ) {
     let cells: Vec<R> = cells.collect();

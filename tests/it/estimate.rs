@@ -59,12 +59,26 @@ fn estimate(host: &Host, arguments: &[&str]) -> Command {
     command
 }
 
-/// Installs a program that prints an answer as Python would, and stores its last argument.
-fn fake_python(host: &Host, answer: &str) -> String {
-    let script = format!("#!/bin/sh\nprintf %s \"$2\" > arguments\nprintf '%s\\n' '{answer}'\n");
+/// Installs a program that prints answers as Python would, one a line, and stores its last argument.
+fn fake_python(host: &Host, answers: &str) -> String {
+    let script = format!("#!/bin/sh\nprintf %s \"$2\" > arguments\nprintf '%s\\n' '{answers}'\n");
     host.install_script("fake-python", &script)
         .display()
         .to_string()
+}
+
+/// The argument that the fake Python has stored.
+fn asked(host: &Host) -> serde_json::Value {
+    let asked = fs::read_to_string(host.path("arguments")).expect("Python was asked");
+    serde_json::from_str(&asked).expect("the argument is JSON")
+}
+
+/// A brief answer with this peak in MiB, which fits the first GPU or none.
+fn brief(mib: u64, fits: bool) -> String {
+    format!(
+        r#"{{"bytes": {{"peak": {}}}, "measured": false, "assumptions": [], "by_formula": ["peak"], "fits": [{fits}], "optimizer": "AdamW", "torch": "2.5.1"}}"#,
+        mib << 20
+    )
 }
 
 #[track_caller]
@@ -85,7 +99,7 @@ fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
     let python = fake_python(&host, ANSWER);
     let output = run(&mut estimate(
         &host,
-        &["model.py:build", "--python", &python, "--optimizer", "sgd"],
+        &["model.py:build", "--python", &python],
     ));
     let text = output.text();
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
@@ -120,23 +134,21 @@ fn the_table_has_the_parts_and_the_largest_batch_for_each_kind_of_gpu() {
         ["assumptions:", "  - one GPU", "  - no CUDA graphs"],
         "{text}"
     );
-    let asked = fs::read_to_string(host.path("arguments")).expect("Python was asked");
-    let asked: serde_json::Value = serde_json::from_str(&asked).expect("the arguments are JSON");
+    let asked = asked(&host);
     assert_eq!(
-        (&asked["file"], &asked["function"]),
-        (&"model.py".into(), &"build".into())
+        (&asked["file"], &asked["function"], &asked["measure"]),
+        (&"model.py".into(), &"build".into(), &false.into())
     );
-    assert_eq!(
-        (&asked["optimizer"], &asked["measure"]),
-        (&"sgd".into(), &false.into())
-    );
+    assert_eq!(asked["runs"].as_array().map(Vec::len), Some(1));
     assert_eq!(asked["gpus"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
 fn an_estimate_is_kept_from_the_gpus_and_a_measurement_is_not() {
     let host = host();
-    let answer = ANSWER.replace("[2500, 0]", "[700]");
+    let answer = ANSWER
+        .replace("[2500, 0]", "[700]")
+        .replace(r#""measured": false"#, r#""measured": true"#);
     let script = format!(
         "#!/bin/sh\nprintf '%s\\n%s\\n%s\\n' \"$2\" \"${{CUDA_VISIBLE_DEVICES-unset}}\" \"$LD_LIBRARY_PATH\" > asked\nprintf '%s\\n' '{answer}'\n"
     );
@@ -170,6 +182,7 @@ fn an_estimate_is_kept_from_the_gpus_and_a_measurement_is_not() {
     assert_eq!(own, "/own");
     assert!(Path::new(no_driver).join("libcuda.so.1").is_file());
     let measured = asked(&["--measure"]);
+    assert_eq!(measured[0].matches("is_brief").count(), 1, "{measured:?}");
     assert_eq!(
         (measured[1].as_str(), measured[2].as_str()),
         ("unset", "/own")
@@ -209,11 +222,214 @@ fn a_named_amount_of_memory_replaces_the_gpus_and_json_has_all_of_it() {
 }
 
 #[test]
+fn a_table_says_what_each_flag_saves() {
+    let host = host();
+    let all = ANSWER
+        .replace("[2500, 0]", r#"[700], "fits": [true]"#)
+        .replace(r#""peak""#, r#""gathered": 1048576, "peak""#);
+    let answers = [
+        all.as_str(),
+        &brief(30000, false),
+        &brief(20000, true),
+        r#"{"error": "--lora finds no linear layer"}"#,
+    ]
+    .join("\n");
+    let python = fake_python(&host, &answers);
+    let arguments = [
+        "model.py:build",
+        "--python",
+        &python,
+        "--gpu",
+        "RTX 4090",
+        "--precision",
+        "bf16",
+        "--lora",
+        "r=16",
+        "--zero",
+        "3",
+        "--gpus",
+        "8",
+    ];
+    let output = run(&mut estimate(&host, &arguments));
+    let text = output.text();
+    for line in [
+        "  gathered 1.0 MiB parameters and gradients that are whole for a moment",
+        "WITH                 TOTAL     SAVES  FITS",
+        "no flag           30.1 GiB            none      by formula",
+        "--precision bf16  20.3 GiB   9.8 GiB  RTX 4090  by formula",
+        "--lora r=16         failed",
+        "--zero 3 --gpus 8  not run",
+        "--lora r=16: --lora finds no linear layer",
+        "RTX 4090  24.0 GiB            700",
+    ] {
+        let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            text.lines().any(|shown| plain(shown) == plain(line)),
+            "{line} is not in {text}"
+        );
+    }
+    assert!(
+        text.contains("not run: ") && text.contains("ended with exit status: 0"),
+        "{text}"
+    );
+    let asked = asked(&host);
+    let flags = [
+        "optimizer",
+        "precision",
+        "checkpoint",
+        "lora",
+        "sharding",
+        "is_brief",
+    ];
+    let runs = asked["runs"].as_array().expect("a list").iter();
+    let runs: Vec<_> = runs
+        .map(|run| flags.map(|flag| run[flag].to_string()).join(" "))
+        .collect();
+    assert_eq!(
+        runs,
+        [
+            r#"null "bf16" false 16 ["zero",8,3] false"#,
+            "null null false null null true",
+            r#"null "bf16" false null null true"#,
+            "null null false 16 null true",
+            r#"null null false null ["zero",8,3] true"#,
+        ]
+    );
+    let line = json(&run(estimate(&host, &arguments).arg("--json")));
+    let savings = line["savings"].as_array().expect("a list");
+    assert_eq!(savings.len(), 5, "{line}");
+    assert_eq!(
+        (
+            &savings[1]["flags"],
+            &savings[1]["total_bytes"],
+            &savings[1]["fits"]
+        ),
+        (
+            &serde_json::json!(["--precision bf16"]),
+            &(20800_u64 << 20).into(),
+            &serde_json::json!(["RTX 4090"])
+        )
+    );
+    assert_eq!(savings[2]["error"], "--lora finds no linear layer");
+    assert_eq!(savings[3]["total_bytes"], serde_json::Value::Null);
+    assert_eq!(line["gathered_bytes"], 1 << 20);
+}
+
+#[test]
+fn a_sweep_is_a_grid_with_what_fits() {
+    let host = host();
+    let answers = [
+        brief(1000, true),
+        brief(2000, true),
+        brief(30000, false),
+        r#"{"error": "too long"}"#.to_owned(),
+    ]
+    .join("\n");
+    let python = fake_python(&host, &answers);
+    let arguments = [
+        "hf:model.py",
+        "--python",
+        &python,
+        "--gpu",
+        "RTX 4090",
+        "--fsdp",
+        "8",
+        "--sweep",
+        "length=512..1024,batch=1..4",
+    ];
+    let output = run(&mut estimate(&host, &arguments));
+    let text = output.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..13],
+        [
+            "the total of one training step of model.py, estimated: AdamW, PyTorch 2.5.1",
+            "",
+            "BATCH  LENGTH 512  LENGTH 1024",
+            "    1     1.8 GiB      2.7 GiB",
+            "    2    30.1 GiB       failed",
+            "    4     not run      not run",
+            "  by formula",
+            "BATCH 2, LENGTH 1024: too long",
+            "",
+            "GPU         MEMORY  LARGEST BATCH, LENGTH 512  LENGTH 1024",
+            "RTX 4090  24.0 GiB                          1            1",
+            "",
+            lines[12],
+        ],
+        "{text}"
+    );
+    assert!(lines[12].starts_with("not run: "), "{text}");
+    let asked = asked(&host);
+    assert_eq!(asked["function"], serde_json::Value::Null);
+    let runs = asked["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 6);
+    assert_eq!(
+        (&runs[1]["parameters"], &runs[1]["sharding"]),
+        (
+            &serde_json::json!({"batch": 1, "length": 1024}),
+            &serde_json::json!(["fsdp", 8])
+        )
+    );
+    let line = json(&run(estimate(&host, &arguments).arg("--json")));
+    let sweep = &line["sweep"];
+    assert_eq!(sweep["names"], serde_json::json!(["batch", "length"]));
+    assert_eq!(sweep["cells"][2]["peak_bytes"], 30000_u64 << 20);
+    assert_eq!(sweep["cells"][5]["peak_bytes"], serde_json::Value::Null);
+    assert_eq!(line["peak_bytes"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_estimate_that_takes_too_long_is_ended() {
+    let host = host();
+    let script = "#!/bin/sh\nexec sleep 1000\n";
+    let python = host
+        .install_script("fake-python", script)
+        .display()
+        .to_string();
+    let arguments = [
+        "model.py:build",
+        "--python",
+        &python,
+        "--time-limit",
+        "100ms",
+    ];
+    let output = run(&mut estimate(&host, &arguments));
+    check_refusal(
+        &output,
+        1,
+        "build gave no estimate in 100ms, and was ended: estimate a smaller model",
+    );
+}
+
+#[test]
+fn flags_that_make_no_sense_get_a_sentence() {
+    let host = host();
+    for (flags, words) in [
+        ("--zero 4 --gpus 8", "4 is not in 1..=3"),
+        ("--zero 3", "--gpus <COUNT>"),
+        ("--gpus 8", "--zero <STAGE>"),
+        ("--fsdp 0", "must be a number of GPUs from 2"),
+        ("--fsdp 8 --measure", "cannot be used with '--measure'"),
+        (
+            "--lora r=0",
+            "must be the rank of the adapters, such as `r=16`",
+        ),
+        ("--sweep length=5..3", "5..3 goes down: write length=3..5"),
+    ] {
+        let arguments: Vec<&str> = std::iter::once("model.py:build")
+            .chain(flags.split(' '))
+            .collect();
+        check_refusal(&run(&mut estimate(&host, &arguments)), 2, words);
+    }
+}
+
+#[test]
 fn gpus_are_named_and_a_formula_is_said() {
     let host = host();
     let answer = ANSWER.replace("[2500, 0]", "[700, 80, 9]").replace(
         r#""measured""#,
-        r#""by_formula": ["optimizer_state"], "measured""#,
+        r#""by_formula": ["optimizer_state"], "fits": [true, true, false], "measured""#,
     );
     let python = fake_python(&host, &answer);
     let arguments = [
@@ -234,6 +450,8 @@ fn gpus_are_named_and_a_formula_is_said() {
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     for line in [
         "  optimizer state       95.0 MiB  by formula",
+        "no flag                not run",
+        "--optimizer adamw8bit  1.9 GiB         RTX 4090, T4  by formula",
         "RTX 4090  24.0 GiB            700",
         "T4        15.0 GiB             80",
         "a GPU      8.0 GiB              9",
@@ -272,7 +490,7 @@ fn a_host_without_a_gpu_says_how_to_name_one() {
     assert!(
         output
             .text()
-            .contains(": --gpu-memory 24GiB finds the largest batch"),
+            .contains(": --gpu-memory 24GiB finds what fits such a GPU"),
         "{}",
         output.text()
     );
@@ -315,7 +533,7 @@ fn bad_input_gets_a_sentence() {
         ("wrong.py:build", "importing wrong.py failed: SyntaxError: "),
         (
             "absent.py:build",
-            "there is no file absent.py: name it as in `model.py:build`",
+            "there is no file absent.py: name it as in `model.py:build` or `hf:config.json`",
         ),
     ] {
         let output = run(&mut estimate(
@@ -334,7 +552,7 @@ fn bad_input_gets_a_sentence() {
     check_refusal(
         &output,
         2,
-        "must be a file and a function in it, such as `model.py:build`",
+        "must be a file and a function in it, such as `model.py:build`, or `hf:config.json`",
     );
 }
 

@@ -177,6 +177,7 @@ fn every_other_command_of_the_readme_runs() {
                 "no process has the PID 4194305",
                 "no process of job 4711",
                 "no file model.py",
+                "no file config.json",
                 "there is no report",
             ]
             .iter()

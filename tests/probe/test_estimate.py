@@ -9,6 +9,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "assets/probe"))
 
+import estimate_command  # noqa: E402
 from gputop_probe import estimates, measurement  # noqa: E402
 
 
@@ -117,6 +118,32 @@ class Measure(unittest.TestCase):
     def test_a_single_sample_is_doubled(self):
         found, batches = self.measure((1, 3))
         self.assertEqual((batches[1:], found.per_sample), ([1, 1, 2, 2], 10))
+
+
+class Parameters(unittest.TestCase):
+    """The values of `--sweep` go to the parameters that a function has."""
+
+    def accepted(self, function, **parameters):
+        return estimate_command.accepted(function, "build", parameters)
+
+    def test_a_function_gets_its_parameters(self):
+        def build(batch, *, length=512):
+            pass
+
+        wanted = {"batch": 2, "length": 8}
+        self.assertEqual(self.accepted(build, **wanted), (wanted, None))
+        self.assertEqual(self.accepted(lambda **options: None, **wanted), (wanted, None))
+
+    def test_a_batch_that_it_lacks_is_that_of_its_inputs(self):
+        self.assertEqual(self.accepted(lambda length: None, batch=2, length=8), ({"length": 8}, 2))
+        self.assertEqual(self.accepted(lambda: None), ({}, None))
+
+    def test_another_name_is_refused(self):
+        with self.assertRaises(estimate_command.Failure) as raised:
+            self.accepted(lambda length, *rest: None, width=8)
+        self.assertEqual(
+            str(raised.exception), "build() has no parameter width to sweep; its parameters: length"
+        )
 
 
 if __name__ == "__main__":

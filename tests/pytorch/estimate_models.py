@@ -182,6 +182,11 @@ def gpt2():
     return {"model": Gpt(), "inputs": text(8, 256), "loss": of_loss}
 
 
+def sized(batch=1, length=1024):
+    """The same with parameters, for `--sweep`."""
+    return {"model": Gpt(), "inputs": text(batch, length), "loss": of_loss}
+
+
 def gpt2_autocast():
     return {"model": Autocast(Gpt()), "inputs": text(8, 256), "loss": of_loss}
 

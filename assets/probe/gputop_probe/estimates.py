@@ -17,7 +17,7 @@ import time
 CONTEXT = 800 << 20
 # Assumptions, with each result.
 ASSUMPTIONS = (
-    "one GPU, no CUDA graphs, no compilation; blocks are rounded up to 512 bytes",
+    "no CUDA graphs, no compilation; blocks are rounded up to 512 bytes",
     "the CUDA context and libraries take about 800 MiB; cuBLAS workspaces are in that",
     "scaled_dot_product_attention uses a fused kernel",
     "fragmentation takes 3 % of the GPU",
@@ -26,7 +26,16 @@ FRAGMENTATION = 0.03
 # Where one step takes longer, the largest batch is that of a line.
 SECONDS_TO_SEARCH = 8
 MAX_BATCH = 1 << 30
-_PARTS = ("parameters", "gradients", "optimizer_state", "buffers", "inputs", "activations", "peak")
+_PARTS = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "gathered",
+    "buffers",
+    "inputs",
+    "activations",
+    "peak",
+)
 
 
 class Estimate:
@@ -71,7 +80,7 @@ class Estimate:
         """
         if self.batch is None or self.per_sample is None:
             return None
-        room = gpu_bytes * (1 - FRAGMENTATION) - CONTEXT
+        room = room_of(gpu_bytes)
         peak = self.parts["peak"]
         if self.peak_of is not None:
             return _largest(self.peak_of, self.batch, peak, self.per_sample, room)
@@ -120,6 +129,11 @@ class Estimate:
     __repr__ = __str__
 
 
+def room_of(gpu_bytes):
+    """The highest peak that fits a GPU."""
+    return gpu_bytes * (1 - FRAGMENTATION) - CONTEXT
+
+
 def size(amount):
     amount = float(amount)
     for unit in ("B", "KiB", "MiB"):
@@ -140,6 +154,7 @@ def estimate(
     gpu_gib=None,
     gpu_bytes=None,
     device=None,
+    sharding=None,
     **keywords,
 ):
     """Estimates a training step of `model(*inputs, **keywords)`.
@@ -151,43 +166,53 @@ def estimate(
     outputs are summed. The batch is the first dimension of the first input; all inputs and targets
     with that first dimension are scaled together. `precision` is "bf16" or "fp16" for autocast
     around the model. With `gpu_gib` or `gpu_bytes`, the result has the largest batch that fits.
+    `sharding` is a `gputop_probe.sharding.Sharding`, for one of several GPUs.
     """
-    from .nested import tensors_of
-    from .simulation import Subject, is_by_formula, simulate
+    from .simulation import Subject
 
     if gpu_gib is not None:
         gpu_bytes = int(gpu_gib * (1 << 30))
-    tensors = [value for value in tensors_of((list(inputs), keywords)) if value.dim()]
-    batch = batch or (tensors[0].shape[0] if tensors else None)
-    device = device or cuda_without_memory() or _meta_device()
-    subject = Subject(model, inputs, keywords, optimizer, loss, targets, batch, precision)
+    subject = Subject(model, inputs, keywords, optimizer, loss, targets, batch, precision, sharding)
+    found = estimate_of(device or cuda_without_memory() or meta_device(), subject)
+    found.gpu_bytes = gpu_bytes
+    if gpu_bytes is not None:
+        found.largest_batch = found.largest(gpu_bytes)
+    return found
+
+
+def estimate_of(device, subject):
+    """The estimate of a subject, with how its peak grows with the batch."""
+    from .simulation import simulate
+
     known = {}
 
-    def simulated(count):
+    def peak_of(count):
         if count not in known:
-            known[count] = simulate(device, subject, count)
+            known[count] = simulate(device, subject, count)["peak"]
         return known[count]
 
     began = time.monotonic()
-    parts = simulated(batch)
+    found = brief_estimate(device, subject, subject.batch)
     seconds = time.monotonic() - began
-    per_sample = None
+    batch = found.batch
+    known[batch] = found.peak
     if batch:
         # In a small batch, the peak may be that of the optimizer, which does not grow.
-        per_sample = (simulated(8 * batch)["peak"] - simulated(4 * batch)["peak"]) / (4 * batch)
-    found = Estimate(
-        parts,
-        batch,
-        None if per_sample is None else round(per_sample),
-        gpu_bytes,
-        assumptions=assumptions(device, subject, parts),
-    )
-    if is_by_formula(optimizer):
-        found.by_formula.append("optimizer_state")
+        found.per_sample = round((peak_of(8 * batch) - peak_of(4 * batch)) / (4 * batch))
     if seconds < SECONDS_TO_SEARCH:
-        found.peak_of = lambda count: simulated(count)["peak"]
-    if gpu_bytes is not None:
-        found.largest_batch = found.largest(gpu_bytes)
+        found.peak_of = peak_of
+    return found
+
+
+def brief_estimate(device, subject, batch):
+    """The estimate of a subject with a batch, from one run."""
+    from .simulation import is_by_formula, simulate
+
+    parts = simulate(device, subject, batch)
+    found = Estimate(parts, batch, assumptions=assumptions(device, subject, parts))
+    found.by_formula = subject.sharding.by_formula()
+    if is_by_formula(subject.optimizer) and "optimizer_state" not in found.by_formula:
+        found.by_formula.append("optimizer_state")
     return found
 
 
@@ -209,7 +234,8 @@ def can_follow_cuda(torch):
     return version >= (2, 6) and hasattr(torch._C, "_only_lift_cpu_tensors")
 
 
-def _meta_device():
+def meta_device():
+    """The device of an older PyTorch."""
     from .meta_device import MetaDevice
 
     return MetaDevice()
@@ -217,7 +243,7 @@ def _meta_device():
 
 def assumptions(device, subject, parts):
     """The assumptions that matter for this estimate, as sentences."""
-    found = list(ASSUMPTIONS)
+    found = list(subject.sharding.assumptions(subject.model)) + list(ASSUMPTIONS)
     if device.name == "meta":
         found.append(
             "this PyTorch is older than 2.6: autocast is not followed; with 2.6 or later it is"
@@ -233,10 +259,11 @@ def assumptions(device, subject, parts):
     if subject.optimizer is not None:
         if subject.is_summed:
             found.append("the loss is the sum of the outputs: return `loss` for another")
-        found.append(
-            "no DistributedDataParallel: its buckets would add %s, as much as the gradients"
-            % size(parts.get("gradients", 0))
-        )
+        if subject.sharding.kind is None:
+            found.append(
+                "no DistributedDataParallel: its buckets would add %s, as much as the gradients"
+                % size(parts.get("gradients", 0))
+            )
     return found
 
 

@@ -286,6 +286,12 @@ class FakeCuda(TorchDispatchMode):
             tensor = self.moved[id(tensor)][1]
         return tensor
 
+    def forget(self):
+        """Another model is estimated."""
+        self.moved.clear()
+        self.operations.clear()
+        self.autocast = None
+
     @contextlib.contextmanager
     def guessing(self):
         """The optimizer runs: a number that it reads from a tensor is 1, because the memory of its

@@ -7,6 +7,7 @@ import math
 import torch
 
 from .nested import changed, tensors_of
+from .sharding import OneOfSeveral, Sharding
 from .step_memory import KEPT_ELEMENTS, MovedTensors, bytes_of, rounded
 
 # Optimizers of PyTorch by their names, and their options.
@@ -41,13 +42,26 @@ FORMULAS = {
 class Subject:
     """The model and its inputs to estimate, as the user gave them."""
 
-    def __init__(self, model, inputs, keywords, optimizer, loss, targets, batch, precision=None):
+    def __init__(
+        self,
+        model,
+        inputs,
+        keywords,
+        optimizer,
+        loss,
+        targets,
+        batch=None,
+        precision=None,
+        sharding=None,
+    ):
         self.model = model
         self.inputs, self.keywords = list(inputs), dict(keywords)
         self.optimizer = optimizer
         self.loss, self.targets = loss, targets
-        self.batch = batch
+        tensors = [value for value in tensors_of((self.inputs, self.keywords)) if value.dim()]
+        self.batch = batch or (tensors[0].shape[0] if tensors else None)
         self.precision = precision
+        self.sharding = sharding or Sharding()
         # Whether outputs were summed, because there is no loss.
         self.is_summed = False
 
@@ -73,7 +87,7 @@ class _Step:
     def __init__(self, device, subject, count):
         self.device, self.memory = device, device.memory
         self.subject, self.count = subject, count
-        self.memory.now = self.memory.peak = 0
+        self.memory.now = self.memory.peak = self.memory.elsewhere = 0
         self.memory.known.clear()
         copies = {}
         self.model = _copied(device, subject.model, copies)
@@ -94,31 +108,40 @@ class _Step:
             self.optimizer, self.extra = _optimizer_of(
                 device, subject.optimizer, self.parameters, copies
             )
+        self.share = OneOfSeveral(subject.sharding, self.model, self.memory)
 
     def run(self):
-        peak = 0
-        # The second step has the optimizer's state from its beginning.
-        for _ in range(2 if self.is_training else 1):
-            self.memory.peak = self.memory.now
-            self.step()
-            peak = max(peak, self.memory.peak)
+        peaks = [self.step()]
+        if self.is_training:
+            # The second step has the optimizer's state from its beginning.
+            peaks.append(self.step())
         counted = self.counted
         if self.is_training:
             counted["gradients"] = bytes_of(self.parameters)
-            states = self.optimizer.state.values() if self.optimizer is not None else []
-            # Counters of steps stay on the CPU.
-            counted["optimizer_state"] = self.extra + bytes_of(
-                tensor
-                for state in states
-                for tensor in tensors_of(list(state.values()))
-                if tensor.dim()
-            )
-        counted["peak"] = peak + self.extra
-        return counted
+            counted["optimizer_state"] = self.state() + self.extra
+        found = self.share.parts(counted)
+        found["peak"] = max(peaks) + self.subject.sharding.part(self.extra)
+        return found
+
+    def state(self):
+        """The bytes of the optimizer's state. Its counters of steps stay on the CPU."""
+        states = self.optimizer.state.values() if self.optimizer is not None else []
+        return bytes_of(
+            tensor
+            for state in states
+            for tensor in tensors_of(list(state.values()))
+            if tensor.dim()
+        )
 
     def step(self):
+        """Returns the peak."""
         memory, subject, counted = self.memory, self.subject, self.counted
         before = memory.now
+        stale = bytes_of(
+            parameter.grad for parameter in self.parameters if parameter.grad is not None
+        )
+        self.share.before_forward(self.state(), stale)
+        memory.peak = memory.now - memory.elsewhere
         inputs = self.moved(subject.inputs)
         keywords = self.moved(subject.keywords)
         targets = None if subject.targets is None else self.moved(subject.targets)
@@ -126,18 +149,27 @@ class _Step:
         if not self.is_training:
             with torch.no_grad(), autocast(subject.precision):
                 self.model(*inputs, **keywords)
-            counted["activations"] = memory.peak - before - counted["inputs"]
-            return
+            counted["activations"] = memory.peak + memory.elsewhere - before - counted["inputs"]
+            return memory.peak
         with autocast(subject.precision):
             output = self.model(*inputs, **keywords)
             total = self.loss_of(output, targets)
         counted["activations"] = memory.now - before - counted["inputs"]
         for parameter in self.parameters:
             parameter.grad = None
+        self.share.before_backward(self.state())
         total.backward()
-        if self.optimizer is not None:
-            with self.device.guessing():
-                self.optimizer.step()
+        return max(memory.peak, self.optimizer_step())
+
+    def optimizer_step(self):
+        """Returns the peak of the optimizer's part of a step."""
+        if self.optimizer is None:
+            return 0
+        memory, held, state = self.memory, self.memory.now, self.state()
+        memory.peak, memory.elsewhere = held, 0
+        with self.device.guessing():
+            self.optimizer.step()
+        return self.share.optimizer_peak(held, memory.peak, state)
 
     def moved(self, value):
         return changed(value, lambda tensor: self.moved_tensor(tensor, False))
@@ -278,6 +310,10 @@ def _like_cuda(optimizer):
 
 
 def sum_of(output):
+    """The loss where an output is named so, as by models of transformers; else a sum."""
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and not loss.dim():
+        return loss
     found = [
         tensor.sum() if tensor.dim() else tensor
         for tensor in tensors_of(output if isinstance(output, (dict, list, tuple)) else [output])

@@ -21,6 +21,8 @@ class Memory:
     def __init__(self, device):
         self.device = device
         self.now = self.peak = 0
+        # What other GPUs hold of it, where several share a step.
+        self.elsewhere = 0
         self.known = {}
 
     def add(self, tensor):
@@ -33,7 +35,7 @@ class Memory:
         amount = rounded(storage.nbytes())
         self.known[key] = weakref.finalize(storage, self.drop, key, amount)
         self.now += amount
-        self.peak = max(self.peak, self.now)
+        self.momentary(0)
 
     def drop(self, key, amount):
         if self.known.pop(key, None) is not None:
@@ -45,7 +47,7 @@ class Memory:
 
     def momentary(self, amount):
         """An operation took memory while it ran."""
-        self.peak = max(self.peak, self.now + rounded(amount))
+        self.peak = max(self.peak, self.now + rounded(amount) - self.elsewhere)
 
 
 def rounded(amount):
