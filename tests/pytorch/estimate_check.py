@@ -65,6 +65,7 @@ SHARED = {
     "llama_bf16 --fsdp 4": ("fsdp", 4, "llama_bf16"),
     "lora --fsdp 8": ("fsdp", 8, "lora"),
     "checkpoint_autocast --fsdp 8": ("fsdp", 8, "checkpoint_autocast"),
+    "resnet50 --optimizer adamw --fsdp 8": ("fsdp", 8, "resnet50"),
     "mlp --optimizer adamw --zero 1 --gpus 2": ("zero1", 2, "mlp"),
 }
 # The bytes of layers of 2048 inputs and outputs with a bias, in single precision.

@@ -7,7 +7,6 @@ PyTorch itself shards: FSDP by `fully_shard`, stage 1 of ZeRO by `ZeroRedundancy
 other GPUs are those of PyTorch's fake process group, which sends nothing.
 """
 
-import contextlib
 import sys
 
 import estimate_models
@@ -21,7 +20,7 @@ def blocks_of(model):
     inner = getattr(model, "model", model)
     if hasattr(inner, "layers"):
         return list(inner.layers)
-    return [block for block in inner.modules() if isinstance(block, estimate_models.Bottleneck)]
+    return [it for it in inner.modules() if isinstance(it, estimate_models.Bottleneck)]
 
 
 def main(how, gpus, name):
@@ -46,10 +45,11 @@ def main(how, gpus, name):
     keywords = inputs if isinstance(inputs, dict) else {}
     inputs = [it.to("cuda") for it in ([] if keywords else [inputs])]
     keywords = {key: it.to("cuda") for key, it in keywords.items()}
+    targets = [made["targets"].to("cuda")] if "targets" in made else []
 
     def step():
         output = model(*inputs, **keywords)
-        total = loss(output) if loss else output.sum() if output.dim() else output
+        total = loss(output, *targets) if loss else output.sum() if output.dim() else output
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         optimizer.step()
@@ -59,8 +59,6 @@ def main(how, gpus, name):
     torch.cuda.reset_peak_memory_stats()
     step()
     print(torch.cuda.max_memory_allocated())
-    with contextlib.suppress(Exception):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ def measured(first, second, gpu_gib=None, gpu_bytes=None):
     fixed = low - slope * few
     parts = {"peak": high, "fixed": round(fixed)}
     assumptions = (
-        (
-            "the peak grows evenly with the batch: measure a large one, because in a small one the optimizer decides the peak",
-        )
-        + ASSUMPTIONS[1:2]
-        + ASSUMPTIONS[3:]
+        "the peak grows evenly with the batch: measure a large one, because in a small one the optimizer decides the peak",
+        "one GPU, no DistributedDataParallel: its buckets would add as much as the gradients",
+        "the CUDA context and libraries take about 800 MiB; workspaces of cuBLAS and cuDNN are in the peak",
+        ASSUMPTIONS[-1],
     )
     found = Estimate(parts, many, slope, gpu_bytes, None, assumptions, True)
     if gpu_bytes is not None:
