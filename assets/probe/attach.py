@@ -9,7 +9,8 @@ there must be none.
 def start():
     import sys
 
-    if "gputop_probe" not in sys.modules:
+    # The program may have the stub of that name, which passes calls on to the package.
+    if not hasattr(sys.modules.get("gputop_probe"), "__path__"):
         from importlib.util import module_from_spec, spec_from_file_location
 
         package = FOLDER + "/gputop_probe"  # noqa: F821

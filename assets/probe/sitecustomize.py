@@ -34,10 +34,14 @@ class _ProbePackage(object):
 class _WaitForTorch(object):
     """Is replaced, in its place, when torch is imported. Removing it would make the running
     import skip a finder.
+
+    Finds the probe before the stub of the same name that a program may have.
     """
 
     @staticmethod
     def find_spec(name, path=None, target=None):
+        if name == "gputop_probe":
+            return _ProbePackage.find_spec(name)
         if name == "torch":
             try:
                 place = sys.meta_path.index(_WaitForTorch)

@@ -7,6 +7,7 @@ mod news_list;
 pub(crate) mod night;
 mod probe;
 mod probe_task;
+mod program_marks;
 mod users;
 
 use std::fmt::Display;

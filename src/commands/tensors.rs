@@ -1,5 +1,7 @@
 //! `gputop tensors`: lists the tensors of a Python program by category, shape and type, as the
-//! probe in it reports them.
+//! probe in it reports them, or those that came and went between two marks of the program.
+
+mod between_marks;
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -35,6 +37,16 @@ pub(crate) struct TensorsArgs {
     /// Sort by `bytes`, `count`, `age` or `change`
     #[arg(long, value_name = "BY", default_value = "bytes", value_parser = values::one_of::<TensorOrder>(), hide_possible_values = true)]
     sort: TensorOrder,
+
+    /// Only the tensors that came (+) and went (-) since this mark, which the program set with
+    /// `gputop_probe.mark` or `gputop_probe.phase`
+    #[arg(long, value_name = "MARK", conflicts_with = "sort")]
+    since: Option<String>,
+
+    /// Count up to this later mark instead of now, such as `eval end` for the end of the phase
+    /// `eval`
+    #[arg(long, value_name = "MARK", requires = "since")]
+    until: Option<String>,
 
     #[command(flatten)]
     read: ReadArgs,
@@ -72,8 +84,10 @@ impl FromStr for TensorOrder {
 
 /// After this number of passes, the program is in a long call, and the last report is printed.
 const MOST_PASSES: u32 = 10;
+/// After this number of passes, the probe will not compare marks: it gives up after 10 seconds.
+const MOST_COMPARING_PASSES: u32 = 50;
 
-/// A request to read all tensors, and what came of it.
+/// A request to the probe, and what came of it.
 #[derive(Debug, Default)]
 struct TensorRequest {
     is_sent: bool,
@@ -83,10 +97,22 @@ struct TensorRequest {
     passes: u32,
 }
 
-/// Lets the probe read all tensors, and prints them: between two such readings, which cost the
-/// program time, the probe cannot tell new tensors from blocks of the autograd graph. Fails if no
-/// agent can be started, or if the standard output cannot be written.
+/// Lets the probe read all tensors or compare two marks, and prints the answer: between two readings,
+/// which cost the program time, the probe cannot tell new tensors from blocks of the autograd graph.
+/// Fails if no agent can be started, or if the standard output cannot be written.
 pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
+    let wanted = match &args.since {
+        Some(since) => ProbeRequest::Compare {
+            since: Text::new(since),
+            until: args.until.as_ref().map(Text::new),
+        },
+        None => ProbeRequest::Tensors,
+    };
+    let most_passes = if args.since.is_some() {
+        MOST_COMPARING_PASSES
+    } else {
+        MOST_PASSES
+    };
     let mut request = TensorRequest::default();
     let found = probed_process::converse(&args.read, true, args.pid, |found, replies, command| {
         let ProbedProcess {
@@ -97,7 +123,7 @@ pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
             request.is_sent = true;
             *command = Some(Command::AskProbe {
                 process: process.id,
-                request: ProbeRequest::Tensors,
+                request: wanted.clone(),
             });
             return None;
         }
@@ -112,35 +138,43 @@ pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
         let answer = report.answer.as_ref();
         match answer.filter(|answer| Some(answer.id) == request.id) {
             Some(answer) => known(answer.error.clone()),
-            None if request.passes >= MOST_PASSES => known(Some("it does not answer".into())),
+            None if request.passes >= most_passes => known(Some("it does not answer".into())),
             None => None,
         }
     })?;
-    match found {
-        Ok((process, report, why)) => {
-            if let Some(why) = why {
-                let sentence = format!("the last report of the probe, since {why}");
-                output::print_error(&Text::new(sentence));
-            }
-            print(args, &process, report)?;
-        }
+    let (process, report, why) = match found {
+        Ok(found) => found,
         Err(why) => {
             output::print_error(&why);
             return Ok(Exit::Nothing.into());
         }
+    };
+    if args.since.is_some() {
+        return between_marks::print(args, &process, report, why);
     }
+    if let Some(why) = why {
+        let sentence = format!("the last report of the probe, since {why}");
+        output::print_error(&Text::new(sentence));
+    }
+    print(args, &process, report)?;
     Ok(Exit::Success.into())
+}
+
+impl TensorsArgs {
+    /// Removes the groups that do not have all words.
+    fn keep_wanted(&self, groups: &mut Vec<TensorGroup>) {
+        let words: Vec<String> = self.words.iter().map(|word| word.to_lowercase()).collect();
+        groups.retain(|group| {
+            let line =
+                format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
+            words.iter().all(|word| line.contains(word))
+        });
+    }
 }
 
 fn print(args: &TensorsArgs, process: &Process, mut report: ProbeReport) -> anyhow::Result<()> {
     sort(&mut report.groups, args.sort);
-    let words: Vec<String> = args.words.iter().map(|word| word.to_lowercase()).collect();
-    let is_wanted = |group: &TensorGroup| {
-        let line =
-            format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
-        words.iter().all(|word| line.contains(word))
-    };
-    report.groups.retain(is_wanted);
+    args.keep_wanted(&mut report.groups);
     if args.output.json {
         let (pid, start_ticks) = (process.id.pid, process.id.start_ticks);
         return Ok(output::print_json(&json!({
@@ -231,5 +265,9 @@ fn text(process: &Process, report: &ProbeReport, width: Option<usize>) -> String
         .flatten()
         .collect();
     table::line(&mut text, width, &note.join("; "));
+    if !report.marks.is_empty() {
+        let marks = format!("marks for --since: {}", tensors::mark_names(&report.marks));
+        table::line(&mut text, width, &marks);
+    }
     text
 }

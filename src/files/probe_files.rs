@@ -42,6 +42,7 @@ const FILES: &[(&str, &[u8])] = probe_files! {
     "gputop_probe/labels.py"
     "gputop_probe/leaks.py"
     "gputop_probe/lengths.py"
+    "gputop_probe/ledger.py"
     "gputop_probe/lines.py"
     "gputop_probe/measurement.py"
     "gputop_probe/meta_device.py"

@@ -135,6 +135,7 @@ impl ComparedFiles {
             "doubts": self.doubts,
             "gpus": subjects(&self.comparison.gpus),
             "processes": subjects(&self.comparison.processes),
+            "marks": subjects(&self.comparison.marks),
             "unmatched_processes": { "a": self.comparison.unmatched[0], "b": self.comparison.unmatched[1] },
         })
     }
@@ -159,6 +160,7 @@ impl ComparedFiles {
         }
         for (heading, subjects) in [
             ("PROCESS", &comparison.processes),
+            ("MARKS", &comparison.marks),
             ("GPU", &comparison.gpus),
         ] {
             add_table(&mut text, heading, subjects);

@@ -5,6 +5,7 @@ mod badge;
 mod black_boxes;
 mod colours;
 mod html;
+mod mark_table;
 mod markdown;
 mod path;
 mod plot;

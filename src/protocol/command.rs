@@ -99,6 +99,14 @@ pub enum ProbeRequest {
     },
     /// Count changes of tensors from the reading before.
     Unmark,
+    /// Tell which tensors came and went between two marks of the program.
+    Compare {
+        /// The name of the first mark.
+        since: Text,
+        /// The name of the second mark; absent: now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Text>,
+    },
     /// Write a snapshot that PyTorch's `memory_viz` opens.
     Snapshot {
         /// The path of the new file, from the root.

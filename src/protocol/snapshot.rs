@@ -21,7 +21,9 @@ mod missing_by_name;
 mod probe;
 pub(crate) mod probe_version_1;
 mod process_id;
+mod program_marks;
 mod readings;
+mod tensor_group;
 mod trouble;
 
 use std::fmt;
@@ -35,15 +37,16 @@ pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
 pub use self::probe::{
-    AllocationLines, ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
-    ProbeMissing, ProbeReading, ProbeReport, StackRecording, StepEnd, TensorCategory, TensorFill,
-    TensorGroup, TensorLeak, TrainingSteps,
+    ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
+    ProbeReading, ProbeReport, StackRecording, StepEnd, TensorFill, TensorLeak, TrainingSteps,
 };
 pub use self::process_id::{ArgvDelay, Identity, ProcessId, State};
+pub use self::program_marks::{MarkPair, MarkedDevice, OmittedChange, ProgramMark};
 pub use self::readings::{
     DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan,
     ProcessFacts, ProcessLoad,
 };
+pub use self::tensor_group::{AllocationLines, TensorCategory, TensorGroup};
 pub use self::trouble::{Cause, Failure, Trouble};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};

@@ -64,6 +64,7 @@ mod probe_commands;
 mod probe_diagnosis;
 mod probe_files;
 mod probe_page;
+mod program_marks;
 mod prove;
 mod python_programs;
 mod query;

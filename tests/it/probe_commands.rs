@@ -130,6 +130,68 @@ fn a_probe_of_a_later_version_gets_a_sentence_that_says_what_to_restart() {
     assert_eq!(missing, Some(&Value::from("other_version")), "{line}");
 }
 
+/// An answer of the probe to `gputop tensors --since eval --until "eval end"`.
+const COMPARED: &str = r#""ok": true, "request": "compare", "compared": {"since": {"name": "eval", "step": 118, "at": "train.py:40 in main"}, "until": {"name": "eval end", "step": 118, "at": "train.py:40 in main"}, "seconds": 1.5, "devices": [{"cuda_device": 0, "allocated_bytes": 790626304, "bytes_change": 2097152}], "groups": [{"cuda_device": 0, "category": "named_tensors", "shape": [64, 1000], "dtype": "float32", "count": 120, "bytes": 30720000, "count_change": 9, "bytes_change": 2304000, "allocated_at": {"user": "train.py:41 in main", "inner": "model.py:12 in forward"}}, {"cuda_device": 0, "category": "libraries", "block_bytes": 206848, "count": 0, "bytes": 0, "count_change": -1, "bytes_change": -206848}], "groups_left_out": {"count": 3, "bytes_change": 0}}"#;
+
+#[test]
+fn tensors_that_came_and_went_between_two_marks_are_listed_with_their_lines() {
+    let answered =
+        |args: &[&str], answer| answered_with(args, "tensors", &report(), &report(), answer);
+    let (code, stdout, stderr, request) =
+        answered(&["--since", "eval", "--until", "eval end"], COMPARED);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(
+        (&request["request"], &request["since"], &request["until"]),
+        (
+            &Value::from("compare"),
+            &Value::from("eval"),
+            &Value::from("eval end")
+        )
+    );
+    let lines: Vec<&str> = stdout.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "from eval (train.py:40 in main, step 118) to eval end (train.py:40 in main, step 118), 1.5 s: \
+             +2.0 MiB of tensors, 754 MiB then",
+            "  CHANGE       NOW  DEVICE  TENSORS                   CATEGORY       LINE",
+            "+2.2 MiB  29.3 MiB  cuda:0  + 9 × (64, 1000) float32  named tensors  train.py:41 in main, model.py:12 in forward",
+            "-202 KiB       0 B  cuda:0  - 1 × blocks of 202 KiB   libraries      -",
+            "came 2.2 MiB, went 202 KiB; 3 smaller changes with +0 are left out",
+        ],
+        "{stdout}"
+    );
+    let (_, stdout, _, request) = answered(&["--since", "eval", "--json", "libraries"], COMPARED);
+    assert_eq!(request.get("until"), None);
+    let line: Value = serde_json::from_str(&stdout).expect("one line of JSON");
+    let groups = line["compared"]["groups"].as_array().expect("a list");
+    assert_eq!(groups.len(), 1, "{line}");
+    assert_eq!(groups[0]["bytes_change"], -206_848);
+}
+
+#[test]
+fn marks_that_cannot_be_compared_get_the_reason() {
+    for (error, words) in [
+        (
+            "there is no mark b; the last ones are a",
+            "there is no mark b; the last ones are a",
+        ),
+        (
+            "unknown request",
+            "its probe is of an older gputop: start the program again",
+        ),
+    ] {
+        let answer = format!(r#""ok": false, "error": "{error}""#);
+        let (code, stdout, stderr, _) =
+            answered_with(&["--since", "b"], "tensors", &report(), &report(), &answer);
+        assert_eq!((code, stdout.as_str()), (1, ""));
+        assert!(
+            stderr.ends_with(&format!("cannot compare marks: {words}\n")),
+            "{stderr}"
+        );
+    }
+}
+
 /// Runs `gputop snapshot` on a program with this report, answers its request with these fields, and
 /// returns the exit code, the output and the request.
 fn answered(report: &str, answer: &str) -> (i32, String, String, Value) {

@@ -18,7 +18,7 @@ pub(crate) fn on_one_line(json: &str) -> String {
 }
 
 /// Starts gputop and opens the page of the only process.
-fn open_page(host: &Host, probe: &FakeProbe) -> Terminal {
+pub(crate) fn open_page(host: &Host, probe: &FakeProbe) -> Terminal {
     let terminal = Terminal::start_at(host, 120, 90, ["--interval", "100ms"]);
     terminal.wait_for(&probe.pid().to_string());
     terminal.keys("i");

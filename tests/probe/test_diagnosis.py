@@ -500,7 +500,7 @@ class BlackBoxTest(unittest.TestCase):
             reading=step_end,
             step_end=step_end,
             grouped=None,
-            changes=types.SimpleNamespace(marks=[]),
+            ledger=types.SimpleNamespace(marks=[]),
             diagnosis=None,
             requests=types.SimpleNamespace(answer=None),
             troubles=types.SimpleNamespace(sentences=[]),

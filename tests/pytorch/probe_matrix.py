@@ -204,6 +204,36 @@ case(
     "marks",
     "train()\ntry:\n    import gputop_probe\nexcept ImportError:\n    pass\nelse:\n    gputop_probe.mark('here')\ndone()",
 )
+STUB = (HERE.parent.parent / "assets/stub/gputop_probe.py").read_text()
+MARKS = """
+mark("begin")
+train()
+with phase("eval"):
+    mark("within")
+done()
+"""
+case(
+    "stub before torch",
+    "import gputop_probe\nfrom gputop_probe import mark, phase" + MARKS,
+    files={"gputop_probe.py": STUB},
+)
+case(
+    "stub after torch",
+    "import torch\nimport gputop_probe\nfrom gputop_probe import mark, phase" + MARKS,
+    files={"gputop_probe.py": STUB},
+)
+case(
+    "stub in a package",
+    "from own.gputop_probe import mark, phase" + MARKS,
+    files={"own/__init__.py": "", "own/gputop_probe.py": STUB},
+)
+case(
+    "stub without a probe",
+    "from gputop_probe import mark, phase" + MARKS,
+    files={"gputop_probe.py": STUB},
+    active=0,
+    environment={"GPUTOP_PROBE": "0"},
+)
 case(
     "tracing",
     "calls = []\nsys.settrace(lambda frame, *_: calls.append(frame.f_code.co_name))\ndef f(): pass\nf(); sys.settrace(None)\ntrain(); print(calls); done()",

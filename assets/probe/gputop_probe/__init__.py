@@ -12,15 +12,23 @@ It runs inside the user's process. FORMAT.md describes what it publishes. Rules:
 Programs may use the functions below. They work, and do nothing, where the probe is not active.
 """
 
-__all__ = ["mark", "estimate"]
+__all__ = ["mark", "phase", "estimate"]
 
 
 def mark(name=None):
-    """Changes of tensor groups are counted from now on; `name` appears in gputop."""
-    from . import probe
+    """Keeps which tensors are on the GPUs now: `gputop tensors PID --since NAME` shows which came
+    and went since then. Changes of tensor groups are counted from now on.
+    """
+    from . import ledger
 
-    if probe.active is not None:
-        probe.active.mark(name)
+    ledger.mark(name)
+
+
+def phase(name):
+    """Sets the mark `name` at the beginning of a `with` block, and `NAME end` at its end."""
+    from . import ledger
+
+    return ledger.Phase(name)
 
 
 def estimate(*arguments, **options):

@@ -2,44 +2,24 @@
 before.
 """
 
+from .ledger import entry_of, key_of
+
 MAX_GROUPS, LARGEST = 200, 120
-MAX_MARKS = 16
 
 
 def _flat(reading):
-    """Maps (device, category, kind, shape, dtype, is_part, block) to a Group."""
-    found = {}
-    for (device, label, block), group in reading.groups.items():
-        if block is not None:
-            key = (device, label, None, None, None, False, block)
-        else:
-            key = (
-                device,
-                label.category,
-                label.kind,
-                label.shape,
-                label.dtype,
-                label.is_part,
-                None,
-            )
-        found[key] = group
-    return found
+    """Maps the key of a group to the group."""
+    return {key_of(*key): group for key, group in reading.groups.items()}
 
 
 class Changes:
     def __init__(self):
-        self.marks = []
         self._mark = None
         self._latest = self._before = None
         self._published = None
 
     def mark(self, name, reading):
-        name = None if name is None else str(name)[:80]
-        self.marks.append(
-            {"name": name or "mark", "step": reading.step or 0, "unix_time_seconds": reading.time}
-        )
-        del self.marks[:-MAX_MARKS]
-        self._mark = (name or "mark", reading)
+        self._mark = (name, reading)
         self._published = None
 
     def unmark(self):
@@ -104,17 +84,7 @@ class Changes:
 
 
 def _entry(reading, has_base, key, count, size, count_change, bytes_change, first_seen):
-    device, category, kind, shape, dtype, is_part, block = key
-    found = {"cuda_device": device, "category": category, "count": count, "bytes": size}
-    for name, value in (
-        ("kind", kind),
-        ("shape", shape),
-        ("dtype", dtype),
-        ("block_bytes", block),
-        ("part", is_part or None),
-    ):
-        if value is not None:
-            found[name] = value
+    found = entry_of(key, count, size)
     if has_base:
         found["count_change"], found["bytes_change"] = count_change, bytes_change
     if reading.step is not None and first_seen is not None:

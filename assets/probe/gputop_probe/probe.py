@@ -16,6 +16,7 @@ from .allocator import Allocator
 from .authors import is_library
 from .changes import Changes
 from .labels import Labels
+from .ledger import NAME, Ledger, Mark, groups_of, lines_of
 from .next_event import NextEvent
 from .objects import TensorReader, without_collections
 from .publish import REQUESTS, STATE, Memfd
@@ -61,6 +62,7 @@ class Probe:
         self.labels = Labels(torch, self.reader, self.steps)
         self.history = History()
         self.changes = Changes()
+        self.ledger = Ledger(time.monotonic())
         # Looks for leaks. None: it could not start.
         self.diagnosis = None
         # For tests: shorter than one second, all goes faster.
@@ -110,6 +112,7 @@ class Probe:
         self.requests.on("tensors", self._answer_tensors)
         self.requests.on("mark", self._answer_mark)
         self.requests.on("unmark", self._answer_unmark)
+        self.requests.on("compare", self._answer_compare)
         self._start_diagnosis()
         self._pending_call = _PendingCall(self)
         self._next_event = NextEvent(self.interrupt)
@@ -294,9 +297,41 @@ class Probe:
                 step, base = self.steps.count, floor
             self.levels[index] = (current if is_floor else floor, peak, step, base)
 
-    def mark(self, name):
-        """Called by the program."""
-        self._at_once("a mark", lambda: self.changes.mark(name, self.read()))
+    def mark(self, name, at, since):
+        """Called by the program, in any thread. Returns the mark; None if it could not be set."""
+        found = []
+        if _has_no_gil():
+            self.ledger.add(self._mark_of_totals(name, at), since)
+            return self.ledger.marks[-1]
+        self._at_once("a mark", lambda: found.append(self._set_mark(name, at, since)))
+        if not found:
+            self.troubles.add("a mark is missing: another thread was in the probe")
+        return found[0] if found else None
+
+    def _set_mark(self, name, at, since):
+        began = time.monotonic()
+        has_groups, is_first = self.ledger.wants_groups(began, since)
+        if has_groups:
+            found = self._mark_of_tensors(name, at)
+            self.changes.mark(name, self.reading)
+            self.ledger.spend(time.monotonic() - began)
+        else:
+            found = self._mark_of_totals(name, at)
+        found.is_first = is_first
+        self.ledger.add(found, since)
+        return found
+
+    def _mark_of_tensors(self, name, at):
+        reading = self.read(scan=True)
+        blocks, labels = self.blocks_and_labels
+        places = self.diagnosis.recorder.places if self.diagnosis is not None else {}
+        allocated = {index: device.allocated for index, device in reading.devices.items()}
+        lines = lines_of(blocks, labels, self.history.libraries, places) if places else {}
+        return Mark(name, reading.step, reading.time, at, allocated, groups_of(reading), lines)
+
+    def _mark_of_totals(self, name, at):
+        allocated = {index: self.allocator.levels(index)[0] for index in self.levels}
+        return Mark(name, self.steps.count or None, time.time(), at, allocated)
 
     def read_all(self):
         """Reads all tensors now. Called where the memory ran out, by any thread of the program."""
@@ -462,8 +497,9 @@ class Probe:
 
     def _answer_mark(self, request):
         def mark():
-            self.read()
-            self.changes.mark(request.arguments.get("name"), self.reading)
+            name = str(request.arguments.get("name") or "mark")[:NAME]
+            self.ledger.add(self._mark_of_tensors(name, None))
+            self.changes.mark(name, self.reading)
             request.answer()
 
         self.in_program(mark, lambda: request.fail(NOT_REACHED))
@@ -471,6 +507,23 @@ class Probe:
     def _answer_unmark(self, request):
         self.changes.unmark()
         request.answer()
+
+    def _answer_compare(self, request):
+        since, until = (request.arguments.get(name) for name in ("since", "until"))
+
+        def answer(end):
+            try:
+                request.answer(compared=self.ledger.answer(since, end))
+            except LookupError as error:
+                request.fail(str(error.args[0]))
+
+        if until is not None:
+            answer(until)
+        else:
+            self.in_program(
+                lambda: answer(self._mark_of_tensors("now", None)),
+                lambda: request.fail(NOT_REACHED),
+            )
 
 
 class _PendingCall:

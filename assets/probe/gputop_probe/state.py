@@ -6,6 +6,8 @@ import time
 
 # The version of the format.
 VERSION = 2
+# Marks that are published.
+MOST_MARKS = 16
 
 
 def encode(probe, room):
@@ -54,8 +56,9 @@ def build(probe):
     state["devices"] = _devices(probe)
     if probe.grouped is not None:
         state.update(probe.changes.publish(probe.grouped))
-    if probe.changes.marks:
-        state["marks"] = list(probe.changes.marks)
+    if probe.ledger.marks:
+        state["marks"] = [mark.publish() for mark in probe.ledger.marks[-MOST_MARKS:]]
+        state["mark_pairs"] = probe.ledger.publish()
     if probe.diagnosis is not None:
         found = probe.diagnosis.published
         state.update((name, value) for name, value in found.items() if value)

@@ -107,6 +107,7 @@ fn groups(steps: u64, kept: u64) -> Vec<TensorGroup> {
         count_change: Some(1),
         bytes_change: Some(OUTPUT_BYTES.cast_signed()),
         part: false,
+        allocated_at: None,
     };
     let kinds = [
         (TensorCategory::Parameters, None),

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
-    LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport,
-    StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak, probe_version_1,
+    LineMemory, MarkPair, MarkedDevice, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
+    ProbeMissing, ProbeReport, ProgramMark, StepEnd, TensorCategory, TensorFill, TensorGroup,
+    TensorLeak, probe_version_1,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -236,6 +237,7 @@ fn is_plausible(report: &ProbeReport) -> bool {
                 .into_iter()
                 .all(change)
     };
+    let mark = |mark: &ProgramMark| count(mark.step) && number(mark.unix_time);
     let leak = |leak: &TensorLeak| {
         bytes(&[leak.bytes_per_step, leak.bytes_per_second, leak.bytes])
             && number(leak.count_per_step)
@@ -246,6 +248,22 @@ fn is_plausible(report: &ProbeReport) -> bool {
             .iter()
             .all(|line| bytes(&[Some(line.bytes)]) && count(line.count))
     };
+    let pair = |pair: &MarkPair| {
+        let device = |device: &MarkedDevice| {
+            bytes(&[Some(device.allocated)])
+                && [Some(device.bytes_change), device.total_bytes_change]
+                    .into_iter()
+                    .all(change)
+        };
+        [&pair.since, &pair.until].into_iter().all(mark)
+            && number(pair.seconds)
+            && [pair.times, pair.groups_from].into_iter().all(count)
+            && pair.devices.iter().all(device)
+            && pair.groups.iter().all(group)
+            && pair.groups_left_out.as_ref().is_none_or(|left_out| {
+                count(Some(left_out.count)) && change(Some(left_out.bytes_change))
+            })
+    };
     let peak = |peak: &PeakParts| {
         bytes(&[Some(peak.peak)]) && parts(&peak.categories, &BTreeMap::new()) && lines(&peak.lines)
     };
@@ -254,6 +272,7 @@ fn is_plausible(report: &ProbeReport) -> bool {
             && count(answer.steps)
             && lines(&answer.lines)
             && answer.peak.iter().all(peak)
+            && answer.compared.as_deref().is_none_or(pair)
     };
     let fill =
         |fill: &TensorFill| bytes(&[Some(fill.bytes)]) && count(Some(fill.limit.max(fill.length)));
@@ -267,6 +286,8 @@ fn is_plausible(report: &ProbeReport) -> bool {
         && report.groups.iter().all(group)
         && report.leaks.iter().all(leak)
         && report.fills.iter().all(fill)
+        && report.marks.iter().all(mark)
+        && report.mark_pairs.iter().all(pair)
         && report.answer.as_ref().is_none_or(answer)
         && left_out
             .is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
@@ -283,6 +304,8 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     const MOST_STATES: usize = 16;
     const MOST_TROUBLE: usize = 8;
     const MOST_LINES: usize = 24;
+    const MOST_MARKS: usize = 16;
+    const MOST_CHANGED: usize = 24;
     report.devices.truncate(MOST_DEVICES);
     for device in &mut report.devices {
         let step_end = device
@@ -304,12 +327,20 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
             .for_each(|shape| shape.truncate(MOST_DIMENSIONS));
     }
     report.trouble.truncate(MOST_TROUBLE);
+    keep_last(&mut report.marks, MOST_MARKS);
+    keep_last(&mut report.mark_pairs, MOST_MARKS);
+    for pair in &mut report.mark_pairs {
+        limit_pair(pair, MOST_CHANGED, MOST_DEVICES, MOST_DIMENSIONS);
+    }
     if let Some(answer) = &mut report.answer {
         answer.peak.truncate(MOST_DEVICES);
         let peaks = answer.peak.iter_mut().map(|peak| &mut peak.lines);
         for lines in peaks.chain([&mut answer.lines]) {
             lines.truncate(MOST_LINES);
             lines.shrink_to_fit();
+        }
+        if let Some(pair) = &mut answer.compared {
+            limit_pair(pair, most_groups, MOST_DEVICES, MOST_DIMENSIONS);
         }
     }
     if report.groups.len() > most_groups {
@@ -351,4 +382,28 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
     report
         .groups
         .sort_by_key(|group| std::cmp::Reverse(group.bytes));
+}
+
+fn keep_last<T>(list: &mut Vec<T>, most: usize) {
+    list.drain(..list.len().saturating_sub(most));
+    list.shrink_to_fit();
+}
+
+fn limit_pair(pair: &mut MarkPair, most: usize, most_devices: usize, most_dimensions: usize) {
+    pair.devices.truncate(most_devices);
+    if pair.groups.len() > most {
+        let left_out = pair.groups_left_out.get_or_insert_default();
+        for group in pair.groups.drain(most..) {
+            left_out.count = left_out.count.saturating_add(1);
+            let change = left_out.bytes_change;
+            left_out.bytes_change = change.saturating_add(group.bytes_change.into_iter().sum());
+        }
+    }
+    let shapes = pair
+        .groups
+        .iter_mut()
+        .filter_map(|group| group.shape.as_mut());
+    shapes.for_each(|shape| shape.truncate(most_dimensions));
+    pair.devices.shrink_to_fit();
+    pair.groups.shrink_to_fit();
 }

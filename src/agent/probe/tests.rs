@@ -261,6 +261,99 @@ fn lists_are_cut() {
     );
 }
 
+/// A pair of marks as the probe writes it.
+const PAIR: &str = r#"{
+    "since": {"name": "eval", "unix_time_seconds": 1700000000.0, "step": 3, "at": "train.py:40 in main"},
+    "until": {"name": "eval end", "unix_time_seconds": 1700000001.5},
+    "seconds": 1.5, "times": 12, "groups_from": 11,
+    "devices": [{"cuda_device": 0, "allocated_bytes": 64, "bytes_change": -8, "total_bytes_change": -96}],
+    "groups": [{"cuda_device": 0, "category": "named_tensors", "shape": [2], "dtype": "float32", "count": 1, "bytes": 8,
+        "count_change": -1, "bytes_change": -9, "allocated_at": {"user": "train.py:41"}}],
+    "groups_left_out": {"count": 5, "bytes_change": 1}
+}"#;
+
+#[test]
+fn a_pair_of_marks_is_read_and_one_with_an_impossible_amount_is_refused() {
+    let places = [
+        format!(r#"{{"version": 2, "mark_pairs": [{PAIR}]}}"#),
+        format!(r#"{{"version": 2, "answer": {{"id": 1, "compared": {PAIR}}}}}"#),
+    ];
+    for text in places {
+        let report = report(&file(WRITER, 8, text.as_bytes()));
+        let answer = report.answer.as_ref();
+        let answered = answer.and_then(|answer| answer.compared.as_deref());
+        let pair = report.mark_pairs.first().or(answered).unwrap();
+        assert_eq!((pair.times, pair.devices[0].bytes_change), (Some(12), -8));
+        let line = pair.groups[0].allocated_at.as_ref().unwrap();
+        assert_eq!(line.user.as_ref().unwrap().as_str(), "train.py:41");
+        for (whole, forged) in [
+            (r#""step": 3"#, r#""step": 9999999999999999"#),
+            ("1700000001.5", "-1"),
+            (r#""seconds": 1.5"#, r#""seconds": 1e300"#),
+            (r#""times": 12"#, r#""times": 9999999999999999"#),
+            (r#""groups_from": 11"#, r#""groups_from": 9999999999999999"#),
+            (": 64", ": 9999999999999999"),
+            (": -8,", ": -9999999999999999,"),
+            (": -96", ": -9999999999999999"),
+            (": -9,", ": -9999999999999999,"),
+            (
+                r#""bytes_change": 1"#,
+                r#""bytes_change": 9999999999999999"#,
+            ),
+        ] {
+            let forged = text.replacen(whole, forged, 1);
+            assert_ne!(forged, text, "{whole}");
+            let read = read_bytes(&file(WRITER, 8, forged.as_bytes()), None);
+            assert_eq!(read, Err(ProbeMissing::Damaged), "{forged}");
+        }
+    }
+}
+
+#[test]
+fn pairs_of_marks_are_cut_and_their_changes_still_add_up() {
+    let group = |at: usize| {
+        format!(
+            r#"{{"cuda_device": 0, "category": "cache", "shape": {:?}, "count": 1, "bytes": 1, "bytes_change": {at}}}"#,
+            vec![1; 100]
+        )
+    };
+    let groups: Vec<String> = (0..100).map(group).collect();
+    let groups = groups.join(",");
+    let pair = |at: usize| {
+        format!(
+            r#"{{"since": {{"name": "a"}}, "until": {{"name": "{at}"}}, "groups": [{groups}]}}"#
+        )
+    };
+    let pairs: Vec<String> = (0..20).map(pair).collect();
+    let text = format!(
+        r#"{{"version": 2, "mark_pairs": [{}], "marks": [{}], "answer": {{"id": 1, "compared": {}}}}}"#,
+        pairs.join(","),
+        vec![r#"{"name": "a"}"#; 40].join(","),
+        pair(0)
+    );
+    let mut report = report(&file(WRITER, 8, text.as_bytes()));
+    limit(&mut report, 30);
+    assert_eq!((report.marks.len(), report.mark_pairs.len()), (16, 16));
+    assert_eq!(report.mark_pairs[0].until.name.as_str(), "4");
+    let answered = report.answer.unwrap().compared.unwrap();
+    for (pair, most) in [(&report.mark_pairs[0], 24), (&*answered, 30)] {
+        assert_eq!(pair.groups.len(), most);
+        assert!(
+            pair.groups
+                .iter()
+                .all(|group| group.shape.as_ref().unwrap().len() == 16)
+        );
+        let listed: i64 = pair
+            .groups
+            .iter()
+            .filter_map(|group| group.bytes_change)
+            .sum();
+        let left_out = pair.groups_left_out.as_ref().unwrap();
+        assert_eq!(left_out.count, 100 - most as u64);
+        assert_eq!(listed + left_out.bytes_change, (0..100).sum::<i64>());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     /// Any bytes behind a header that fits them are a report or refused.

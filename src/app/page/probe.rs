@@ -2,7 +2,7 @@
 //! largest tensors.
 
 use super::memory::{self, amounts, signed};
-use super::{PageLine, Writer, probe_task};
+use super::{PageLine, Writer, probe_task, program_marks};
 use crate::app::keys::probe_task::AskedTask;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
@@ -93,6 +93,7 @@ pub(super) fn describe(
         writer.field("fills", tensors::fill(fill));
     }
     describe_changes(writer, report);
+    program_marks::describe(writer, report);
     describe_groups(writer, report);
     if let Some(recording) = report
         .recording

@@ -6,6 +6,7 @@ use crate::base::units::Bytes;
 use crate::logs::recorded_run::{
     GpuRun, HostRun, Mean, ObservedGrowth, ProcessKey, ProcessRun, RecordedRun,
 };
+use crate::protocol::snapshot::MarkPair;
 
 /// A figure that two recordings are compared by. The names never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
@@ -20,6 +21,7 @@ pub(crate) enum Metric {
     MeanUtilizationPercent,
     MeanPowerWatts,
     OutOfMemoryErrors,
+    BytesBetweenMarks,
 }
 
 /// A figure of both recordings; `None` where it is not known.
@@ -47,6 +49,8 @@ pub(crate) struct ComparedSubject {
 pub(crate) struct RunComparison {
     pub(crate) gpus: Vec<ComparedSubject>,
     pub(crate) processes: Vec<ComparedSubject>,
+    /// Pairs of marks that the same process of both recordings set.
+    pub(crate) marks: Vec<ComparedSubject>,
     /// The number of processes that only the first recording has, and only the second.
     pub(crate) unmatched: [usize; 2],
 }
@@ -67,6 +71,7 @@ impl Metric {
             Self::MeanUtilizationPercent => "mean use",
             Self::MeanPowerWatts => "mean power",
             Self::OutOfMemoryErrors => "out of memory",
+            Self::BytesBetweenMarks => "change of tensors",
         }
     }
 
@@ -84,6 +89,7 @@ impl Metric {
         match self {
             Self::PeakBytes | Self::PeakTensorBytes | Self::FloorBytes => amount.to_string(),
             Self::GrowthBytesPerHour => growth_words(value),
+            Self::BytesBetweenMarks => format!("{}{amount}", sign(value)),
             Self::GrowthBytesPerStep => {
                 let amount = amount.to_string().replace(".0 ", " ");
                 format!("{}{amount}/step", sign(value))
@@ -121,6 +127,7 @@ impl ComparedMetric {
             self.metric,
             Metric::GrowthBytesPerHour
                 | Metric::GrowthBytesPerStep
+                | Metric::BytesBetweenMarks
                 | Metric::MeanUtilizationPercent
         );
         let from = self.a.filter(|from| *from > 0.0 && has_share)?;
@@ -208,13 +215,13 @@ impl RunComparison {
             .clone()
             .flat_map(|(a, b)| compare_gpus(a, b))
             .collect();
-        let (mut processes, mut unmatched) = (Vec::new(), [0, 0]);
+        let (mut matched, mut unmatched) = (Vec::new(), [0, 0]);
         for (a, b) in hosts {
             let (mut left, mut right) = (a.largest_processes(), b.largest_processes());
             left.retain(|one| {
                 let place = right.iter().position(|other| is_same_process(*one, *other));
                 let other = place.map(|place| right.remove(place));
-                processes.extend(other.map(|other| compare_processes(*one, other)));
+                matched.extend(other.map(|other| (*one, other)));
                 other.is_none()
             });
             for by in [
@@ -227,16 +234,23 @@ impl RunComparison {
                         .iter()
                         .position(|other| key.is_some() && by(other.1) == key);
                     let other = place.map(|place| right.remove(place));
-                    processes.extend(other.map(|other| compare_processes(*one, other)));
+                    matched.extend(other.map(|other| (*one, other)));
                     other.is_none()
                 });
             }
             unmatched[0] += left.len();
             unmatched[1] += right.len();
         }
+        let pairs = matched.iter();
         Self {
             gpus,
-            processes,
+            processes: pairs
+                .clone()
+                .map(|(one, other)| compare_processes(*one, *other))
+                .collect(),
+            marks: pairs
+                .flat_map(|(one, other)| compare_marks(*one, *other))
+                .collect(),
             unmatched,
         }
     }
@@ -313,7 +327,8 @@ fn compare_gpus(a: &HostRun, b: &HostRun) -> Vec<ComparedSubject> {
         Metric::GrowthBytesPerStep
         | Metric::PeakTensorBytes
         | Metric::StepSeconds
-        | Metric::OutOfMemoryErrors => None,
+        | Metric::OutOfMemoryErrors
+        | Metric::BytesBetweenMarks => None,
     };
     let metrics = [
         Metric::PeakBytes,
@@ -350,7 +365,7 @@ fn compare_processes(
         Metric::GrowthBytesPerHour => process.curve.growth().map(ObservedGrowth::per_hour),
         Metric::StepSeconds => process.steps.and_then(|steps| steps.seconds()),
         Metric::MeanUtilizationPercent => process.mean_sm(),
-        Metric::MeanPowerWatts | Metric::GrowthBytesPerStep => None,
+        Metric::MeanPowerWatts | Metric::GrowthBytesPerStep | Metric::BytesBetweenMarks => None,
         #[expect(clippy::cast_precision_loss, reason = "few errors")]
         Metric::OutOfMemoryErrors => process.ooms.map(|ooms| ooms as f64),
     };
@@ -372,6 +387,39 @@ fn compare_processes(
             |metric| [value(one.1, metric), value(other.1, metric)],
         ),
     }
+}
+
+/// Compares how much each pair of marks changed the memory of tensors, in the mean of all times.
+fn compare_marks(
+    one: (ProcessKey, &ProcessRun),
+    other: (ProcessKey, &ProcessRun),
+) -> Vec<ComparedSubject> {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mean = |pair: &MarkPair| {
+        let total = pair
+            .total_bytes_change()
+            .unwrap_or_else(|| pair.bytes_change());
+        Some(total as f64 / pair.times.unwrap_or(1).max(1) as f64)
+    };
+    let subject = |pair: &MarkPair| {
+        let is_same = |known: &&MarkPair| {
+            known.since.name == pair.since.name && known.until.name == pair.until.name
+        };
+        let matching = other.1.mark_pairs.iter().find(is_same)?;
+        Some(ComparedSubject {
+            name: format!(
+                "{}: {} → {}",
+                other.1.name(),
+                pair.since.name,
+                pair.until.name
+            ),
+            pids: [Some(one.0.id.pid), Some(other.0.id.pid)],
+            metrics: compare(&[Metric::BytesBetweenMarks], [None, None], |_| {
+                [mean(pair), mean(matching)]
+            }),
+        })
+    };
+    one.1.mark_pairs.iter().filter_map(subject).collect()
 }
 
 #[cfg(test)]

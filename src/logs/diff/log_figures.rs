@@ -33,6 +33,7 @@ pub(super) fn compare(a: &LogSummary, b: &LogSummary) -> RunComparison {
     let processes_of =
         |series: &[&SeriesSummary]| series.iter().filter(|one| one.pid.is_some()).count();
     RunComparison {
+        marks: Vec::new(),
         unmatched: [processes_of(&left), processes_of(&right)],
         gpus,
         processes,

@@ -86,8 +86,8 @@ pub(super) struct Findings {
     news: BTreeMap<u64, RunEvent>,
     leaks: Vec<LeakFound>,
     suspects: Vec<SuspectFound>,
-    /// The names of the last mark of each process, with its step.
-    marks: BTreeMap<ProcessKey, (String, Option<u64>)>,
+    /// The names of the marks of each process.
+    marks: BTreeSet<(ProcessKey, String)>,
 }
 
 impl Findings {
@@ -225,10 +225,10 @@ impl Findings {
         }
     }
 
-    /// Adds a mark that the program set with `gputop_probe.mark`.
+    /// Adds a mark that the program set with `gputop_probe.mark`, the first time: a mark in a loop is
+    /// set all the time.
     pub(super) fn mark(&mut self, process: ProcessKey, name: &str, step: Option<u64>, at: u64) {
-        let mark = (name.to_owned(), step);
-        if self.marks.get(&process) == Some(&mark) || self.finished.len() >= MOST_EVENTS {
+        if self.finished.len() >= MOST_EVENTS || !self.marks.insert((process, name.to_owned())) {
             return;
         }
         let step = step.map_or_else(String::new, |step| format!(", step {step}"));
@@ -239,7 +239,6 @@ impl Findings {
             subject: RunSubject::Process(process),
             sentence: format!("mark {name}{step}"),
         });
-        self.marks.insert(process, mark);
     }
 
     /// Keeps the events of this boot; the model starts anew.

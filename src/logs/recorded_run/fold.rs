@@ -1,6 +1,6 @@
 //! Plays a recording through the model, and collects what a page shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 
@@ -16,7 +16,7 @@ use crate::model::UserHues;
 use crate::model::{Fleet, HostLabel, HostModel};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot};
+use crate::protocol::snapshot::{Gpu, GpuUuid, ProbeReport, Snapshot};
 
 /// The most processes that are kept for one host, and the most on one GPU at a moment.
 const MOST_PROCESSES: usize = 256;
@@ -139,7 +139,7 @@ struct HostFold {
     /// When the recording began, before the part that is collected.
     recording_began: Option<u64>,
     /// The names of the marks so far.
-    marks: Vec<String>,
+    marks: BTreeSet<String>,
     part: PartProgress,
 }
 
@@ -182,13 +182,8 @@ impl HostFold {
                 .entry(key)
                 .or_insert_with(|| ProcessRun::new(process, pass.at));
             run.add(model, process, total, &pass);
-            let since = run
-                .report()
-                .and_then(|report| report.changes_since.as_ref());
-            if let Some((mark, step)) =
-                since.and_then(|since| Some((since.mark.as_ref()?, since.step)))
-            {
-                self.findings.mark(key, mark.as_str(), step, pass.at);
+            for (name, step) in run.report().into_iter().flat_map(marks) {
+                self.findings.mark(key, name, step, pass.at);
             }
         }
         self.forget();
@@ -211,12 +206,11 @@ impl HostFold {
                 .probe
                 .as_ref()
                 .and_then(|probe| probe.report.as_ref());
-            let mark = report.and_then(|report| report.changes_since.as_ref()?.mark.as_ref());
-            if let Some(mark) =
-                mark.filter(|mark| !self.marks.iter().any(|known| known == mark.as_str()))
-            {
-                self.marks.push(mark.to_string());
-                set.push(mark.as_str());
+            for (name, _) in report.into_iter().flat_map(marks) {
+                if !self.marks.contains(name) {
+                    self.marks.insert(name.to_owned());
+                    set.push(name);
+                }
             }
         }
         let utc_offset = latest.host.facts.utc_offset.unwrap_or(0);
@@ -388,6 +382,15 @@ impl HostFold {
             suspects,
         })
     }
+}
+
+/// Returns the marks in a report with their steps. Recordings of earlier versions have only the one
+/// that changes are counted from.
+fn marks(report: &ProbeReport) -> impl Iterator<Item = (&str, Option<u64>)> {
+    let since = report.changes_since.as_ref();
+    let last = since.and_then(|since| Some((since.mark.as_ref()?.as_str(), since.step)));
+    let all = report.marks.iter();
+    all.map(|mark| (mark.name.as_str(), mark.step)).chain(last)
 }
 
 fn new_gpu(gpu: &Gpu) -> GpuRun {

@@ -9,7 +9,12 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::{HostModel, ProcessTotal, short_name};
 use crate::output::labels;
-use crate::protocol::snapshot::{GpuUuid, ProbeReading, ProbeReport, Process, ProcessFacts};
+use crate::protocol::snapshot::{
+    GpuUuid, MarkPair, ProbeReading, ProbeReport, Process, ProcessFacts,
+};
+
+/// The most pairs of marks of a process that are kept.
+const MOST_PAIRS: usize = 64;
 
 /// The most buckets of a curve of a process.
 const PROCESS_BUCKETS: usize = 256;
@@ -40,6 +45,8 @@ pub(crate) struct ProcessRun {
     /// The last reading of the probe with a report.
     probe: Option<Arc<ProbeReading>>,
     pub(crate) steps: Option<StepSpan>,
+    /// The pairs of marks that the program set, as last reported, in the order of their first time.
+    pub(crate) mark_pairs: Vec<MarkPair>,
     /// The memory times the time for which it was held, in KiB and milliseconds: how much the
     /// process matters.
     weight: u128,
@@ -83,6 +90,7 @@ impl ProcessRun {
             ooms: None,
             probe: None,
             steps: None,
+            mark_pairs: Vec::new(),
             weight: 0,
         }
     }
@@ -192,6 +200,17 @@ impl ProcessRun {
                 .is_none_or(|before| !Arc::ptr_eq(before, reading))
         {
             self.probe = Some(Arc::clone(reading));
+            for pair in &report.mark_pairs {
+                let is_same = |known: &&mut MarkPair| {
+                    known.since.name == pair.since.name && known.until.name == pair.until.name
+                };
+                let has_room = self.mark_pairs.len() < MOST_PAIRS;
+                match self.mark_pairs.iter_mut().find(is_same) {
+                    Some(known) => known.clone_from(pair),
+                    None if has_room => self.mark_pairs.push(pair.clone()),
+                    None => {}
+                }
+            }
             if let Some(steps) = &report.steps {
                 let step = (steps.count, pass.unix(report.at));
                 let span = self.steps.get_or_insert(StepSpan {

@@ -5,6 +5,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::mark_table;
 use super::plot::Plot;
 use super::summary::{HostSummary, Summary};
 use super::table::{self, PageCell, PageTable};
@@ -77,7 +78,11 @@ fn host_section(
     found: &HostSummary,
 ) -> Markup {
     let tiles_of_page = content.hosts.iter().map(|(host, _)| host.gpus.len()).sum();
-    let reports = [table::tensor_leaks(host), plots.ooms.clone()];
+    let reports = [
+        table::tensor_leaks(host),
+        plots.ooms.clone(),
+        mark_table::marks(host),
+    ];
     let (few, more) = plots
         .processes
         .split_at_checked(FEW_PLOTS)

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::PageContent;
+use super::mark_table;
 use super::table::{self, PageCell, PageTable};
 use crate::model::Severity;
 
@@ -46,6 +47,7 @@ pub(super) fn document(content: &PageContent<'_>) -> String {
             table::leaks(host),
             table::tensor_leaks(host),
             table::suspects(host),
+            mark_table::marks(host),
         ];
         let rest = [
             table::gpus(host),

@@ -291,6 +291,7 @@ pub(super) fn comparison(comparison: &RunComparison) -> PageTable {
     let rows = comparison
         .processes
         .iter()
+        .chain(&comparison.marks)
         .chain(&comparison.gpus)
         .flat_map(|subject| {
             subject.shown_metrics().enumerate().map(|(row, metric)| {

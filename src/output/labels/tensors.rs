@@ -1,9 +1,10 @@
-//! Words for the reports of the probe: groups of tensors and steps.
+//! Words for the reports of the probe: groups of tensors, steps and marks of the program.
 
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::output::labels;
 use crate::protocol::snapshot::{
-    TensorCategory, TensorFill, TensorGroup, TensorLeak, TrainingSteps,
+    MarkPair, ProgramMark, TensorCategory, TensorFill, TensorGroup, TensorLeak, TrainingSteps,
 };
 
 /// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no
@@ -54,6 +55,95 @@ pub(crate) fn tensors_changed(group: &TensorGroup) -> Option<String> {
             ..group.clone()
         })
     ))
+}
+
+/// `train.py:40 in step, model.py:12 in forward`: the lines that allocated what changed in a group.
+/// `None` if they are not known.
+pub(crate) fn allocating_lines(group: &TensorGroup) -> Option<String> {
+    let lines = group.allocated_at.as_ref()?;
+    let lines: Vec<&str> = [&lines.user, &lines.inner]
+        .into_iter()
+        .flatten()
+        .map(Text::as_str)
+        .collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
+/// `before, eval, eval end`: each name once, the latest last.
+pub(crate) fn mark_names(marks: &[ProgramMark]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for mark in marks {
+        names.retain(|name| *name != mark.name.as_str());
+        names.push(mark.name.as_str());
+    }
+    names.join(", ")
+}
+
+/// `eval → eval end, 12 times, +24.0 MiB in all`
+pub(crate) fn pair_in_words(pair: &MarkPair) -> String {
+    let names = format!("{} → {}", pair.since.name, pair.until.name);
+    let total = pair.total_bytes_change().map_or_else(String::new, |total| {
+        format!(", {} in all", labels::change(total))
+    });
+    match pair.times {
+        None | Some(0 | 1) => names,
+        Some(times) => format!("{names}, {times} times{total}"),
+    }
+}
+
+/// `+ 5 × (64, 64) float32  +80 KiB  named tensors  train.py:40 in main`: a group that changed between
+/// two marks.
+pub(crate) fn changed_group(group: &TensorGroup) -> String {
+    let change = group.bytes_change.map(labels::change);
+    let changed = tensors_changed(group).unwrap_or_else(|| tensors(group));
+    [
+        Some(changed),
+        change,
+        Some(category(group)),
+        allocating_lines(group),
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>()
+    .join("  ")
+}
+
+/// `from eval (train.py:40, step 3) to eval end (train.py:52, step 3), 1.50 s: +2.0 MiB of tensors,
+/// 31.0 MiB then`
+pub(crate) fn pair(pair: &MarkPair) -> String {
+    let mark = |mark: &ProgramMark| {
+        let line = mark.at.as_ref().map(Text::to_string);
+        let step = mark.step.map(|step| format!("step {step}"));
+        let details: Vec<String> = [line, step].into_iter().flatten().collect();
+        if details.is_empty() {
+            mark.name.to_string()
+        } else {
+            format!("{} ({})", mark.name, details.join(", "))
+        }
+    };
+    let seconds = pair
+        .seconds
+        .map_or_else(String::new, |seconds| format!(", {} s", rounded(seconds)));
+    let changes = pair.devices.iter().map(|device| {
+        let on = if pair.devices.len() > 1 {
+            format!(" on cuda:{}", device.device)
+        } else {
+            String::new()
+        };
+        let change = labels::change(device.bytes_change);
+        format!("{change} of tensors{on}, {} then", device.allocated)
+    });
+    let changes: Vec<String> = changes.collect();
+    let changes = if changes.is_empty() {
+        "no memory of tensors".to_owned()
+    } else {
+        changes.join("; ")
+    };
+    format!(
+        "from {} to {}{seconds}: {changes}",
+        mark(&pair.since),
+        mark(&pair.until)
+    )
 }
 
 /// `2.0 MiB per step: 3 × (64, 128) float32, activations`. Without a growth per step, by the second
@@ -157,6 +247,7 @@ mod tests {
             count_change: Some(-2),
             bytes_change: None,
             part: false,
+            allocated_at: None,
         }
     }
 

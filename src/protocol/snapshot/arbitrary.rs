@@ -10,10 +10,11 @@ use proptest::test_runner::TestRng;
 use super::{
     AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver,
     EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory,
-    Missing, MissingLists, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
-    ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, Reading, Route, SharedMemory,
-    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak,
-    Throttle, TrainingSteps, Trouble, Use, Xid,
+    MarkPair, MarkedDevice, Missing, MissingLists, OmittedChange, OmittedGroups, PeakParts,
+    ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId,
+    ProcessNames, ProgramMark, Reading, Route, SharedMemory, Snapshot, StackRecording, State,
+    StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble,
+    Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -138,14 +139,18 @@ arbitrary_structs! {
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }
     ProbeReading { report, missing }
-    ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, leaks, fills, recording, answer, trouble }
+    ProbeReport { version, unix_time, at, torch, python, steps, devices, groups, groups_left_out, changes_since, marks, mark_pairs, leaks, fills, recording, answer, trouble }
     TrainingSteps { count, seconds, source }
     ProbeDevice { device, gpu, unix_time, moment, allocated, reserved, requested, categories, optimizer_state, floor, peak, peak_step, peak_base, step_end }
     StepEnd { step, allocated, reserved, requested, categories, optimizer_state }
-    TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part }
+    TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part, allocated_at }
     OmittedGroups { count, bytes }
     ChangesSince { step, mark }
-    ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak }
+    ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak, compared }
+    ProgramMark { name, step, unix_time, at }
+    MarkPair { since, until, seconds, times, devices, groups_from, groups, groups_left_out }
+    MarkedDevice { device, allocated, bytes_change, total_bytes_change }
+    OmittedChange { count, bytes_change }
     LineMemory { bytes, count, line }
     PeakParts { device, peak, categories, lines, is_complete }
     TensorLeak { device, category, shape, dtype, bytes_per_step, bytes_per_second, bytes, count_per_step, steps, allocated_at, held_by, path, cause, title, sure, advice }

@@ -10,7 +10,7 @@ const TIME: Renamed = ("time", "unix_time_seconds");
 const DEVICE: Renamed = ("device", "cuda_device");
 
 /// The new names of values, by the path of the objects or lists of objects that have them.
-const PARTS: [(&[&str], &[Renamed]); 5] = [
+const PARTS: [(&[&str], &[Renamed]); 6] = [
     (
         &["devices"],
         &[
@@ -38,6 +38,7 @@ const PARTS: [(&[&str], &[Renamed]); 5] = [
     ),
     (&["groups"], &[DEVICE, ("block", "block_bytes")]),
     (&["leaks"], &[DEVICE]),
+    (&["marks"], &[TIME]),
     (
         &["answer", "peak"],
         &[
