@@ -141,19 +141,21 @@ class LedgerTest(unittest.TestCase):
         label = types.SimpleNamespace(
             category="named_tensors", kind=None, shape=(64,), dtype="float32", is_part=False
         )
+        frames = [{"filename": "x.py"}, {"filename": "y.py"}]
         blocks = types.SimpleNamespace(
-            address=[0, 512, 1024, 1536],
-            size=[512] * 4,
-            device=[0] * 4,
-            private=[False, False, False, True],
+            address=[0, 512, 1024, 1536, 2048],
+            size=[512] * 5,
+            device=[0] * 5,
+            private=[False, False, False, True, False],
+            # One was not recorded, and the last has frames of C++ only.
+            frames=[frames, frames[:1], [], frames, frames[1:]],
         )
-        places = {(0, at): ("x.py:1", "l", 512) for at in (0, 512, 1536)}
-        # Another block is there by now.
-        places[0, 1024] = ("x.py:2", "l", 1024)
-        found = ledger.lines_of(blocks, {0: label}, {512: 512}, places)
+        line_of = lambda frames: frames[0]["filename"] if frames[0] is not y else None
+        y = frames[1]
+        found = ledger.lines_of(blocks, {0: label}, {512: 512}, line_of)
         hidden = lambda name: (0, name, None, None, None, False, 512)
         self.assertEqual(set(found), {KEY, hidden("libraries"), hidden("graph_pools")})
-        self.assertEqual(found[KEY], {("x.py:1", "l"): 512})
+        self.assertEqual(found[KEY], {"x.py": 512})
 
 
 # Python of a program with the stub, in which a probe starts later.

@@ -1,7 +1,7 @@
 """A program with marks, for marks_check.py: `marked.py OUTPUT ORDER STEPS`.
 
 ORDER is `stub` or `torch`, the module that is imported first. Writes what PyTorch said at each mark
-into OUTPUT as JSON, and then waits to be ended.
+into OUTPUT as JSON, and then goes on allocating until it is ended.
 """
 
 import importlib
@@ -61,5 +61,9 @@ for _ in range(int(sys.argv[3])):
 draft = Path(sys.argv[1] + ".part")
 draft.write_text(json.dumps(allocated))
 draft.rename(sys.argv[1])
+late = []
 while True:
+    late.append(torch.zeros(11, device="cuda"))  # kept
+    passing = torch.zeros(300, 13, device="cuda")
     time.sleep(0.05)
+    del passing

@@ -105,6 +105,7 @@ def compare_first(state, program, own, compared):
     compared.same("order", answer.get("error"), "no mark b is before the mark a")
     answer = program.ask(request="compare", since="c", until="a")
     compared.same("unknown", answer["error"][:22], "there is no mark c; th")
+    compare_now(program, "eval", compared)
 
 
 def compare_steps(state, program, own, compared):
@@ -116,11 +117,23 @@ def compare_steps(state, program, own, compared):
         compared.same(f"which of {names}", pair["groups_from"], pair["times"])
         difference = own[names[1]] - own[names[0]]
         compared.same(f"change of {names}", pair["devices"][0]["bytes_change"], difference)
-    answer = program.ask(request="compare", since="step")
+    compare_now(program, "step", compared)
+
+
+def compare_now(program, since, compared):
+    """Compares a mark with the present: the sum, and the lines that a recording saw."""
+    program.ask(request="record", steps=3)
+    answer = program.ask(request="compare", since=since)
     found = answer["compared"]
     compared.same("now", found["until"]["name"], "now")
     total = sum(group["bytes_change"] for group in found["groups"])
     compared.same("the sum until now", total, found["devices"][0]["bytes_change"])
+    lines = {tuple(group.get("shape", ())): group.get("allocated_at") for group in found["groups"]}
+    text = (HERE / "marked.py").read_text().splitlines()
+    (number,) = (number for number, line in enumerate(text, 1) if "# kept" in line)
+    compared.same("the line of what is kept", lines[11,], {"user": f"marked.py:{number}"})
+    # Its block is the one that the recording saw, allocated anew since.
+    compared.same("the line of what came later", lines.get((300, 13)), None)
 
 
 def run(python, environment, order, steps):

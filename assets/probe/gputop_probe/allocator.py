@@ -23,8 +23,10 @@ class Blocks:
 
     def __init__(self):
         self.devices = {}
-        # One entry per block in each list.
+        # One entry per block in each list. `frames` are those that allocated the block: empty where
+        # no recording saw it, None unless they were asked for.
         self.address, self.size, self.requested, self.device, self.private = [], [], [], [], []
+        self.frames = []
         self.place = {}
 
     def find(self, address):
@@ -60,7 +62,7 @@ class Allocator:
                     raise
                 del self.forms[0]
 
-    def read(self):
+    def read(self, with_frames=False):
         """Reads all blocks. No CUDA call; the allocator locks each device while it copies the
         list.
         """
@@ -87,7 +89,9 @@ class Allocator:
                 size, state = block["size"], block["state"]
                 if state == "active_allocated":
                     memory.allocated += size
-                    entries.append((address, size, block.get("requested_size"), device, private))
+                    frames = block.get("frames") if with_frames else None
+                    requested = block.get("requested_size")
+                    entries.append((address, size, requested, device, private, frames))
                 elif state == "inactive":
                     free[unused] += size
                 else:
@@ -99,9 +103,14 @@ class Allocator:
                 address += size
         entries.sort()
         if entries:
-            found.address, found.size, found.requested, found.device, found.private = map(
-                list, zip(*entries)
-            )
+            (
+                found.address,
+                found.size,
+                found.requested,
+                found.device,
+                found.private,
+                found.frames,
+            ) = map(list, zip(*entries))
         found.place = dict(zip(found.address, range(len(entries))))
         return found
 

@@ -93,17 +93,22 @@ def groups_of(reading):
     return found
 
 
-def lines_of(blocks, labels, libraries, places):
-    """{key: Counter of bytes by (user's line, inner line)} of the blocks whose line is in `places`:
-    {(device, address): (user's line, inner line, size)}.
+def lines_of(blocks, labels, libraries, line_of):
+    """{key: Counter of bytes by line} of the blocks that a recording saw. `line_of(frames)` returns
+    the line of a block, or None.
+
+    PyTorch keeps the frames of a block until it is freed, also when the recording has ended.
     """
-    found = {}
-    for place, address in enumerate(blocks.address):
-        known = places.get((blocks.device[place], address))
-        size = blocks.size[place]
-        # A block of another size took the place of the recorded one.
-        if known is None or known[2] != size:
+    found, known = {}, {}
+    for place, frames in enumerate(blocks.frames):
+        if not frames:
             continue
+        # PyTorch has one object for each frame of a snapshot.
+        stack = tuple(map(id, frames))
+        line = known[stack] if stack in known else known.setdefault(stack, line_of(frames))
+        if line is None:
+            continue
+        size = blocks.size[place]
         label, block = labels.get(place), None
         if label is None:
             block = size
@@ -111,11 +116,11 @@ def lines_of(blocks, labels, libraries, places):
                 "graph_pools"
                 if blocks.private[place]
                 else "libraries"
-                if libraries.get(address) == size
+                if libraries.get(blocks.address[place]) == size
                 else "activations"
             )
         key = key_of(blocks.device[place], label, block)
-        found.setdefault(key, Counter())[known[:2]] += size
+        found.setdefault(key, Counter())[line] += size
     return found
 
 

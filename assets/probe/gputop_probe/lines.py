@@ -58,6 +58,14 @@ def _stack(entry):
     return found
 
 
+def line_of(frames):
+    """The line of a block: (user's line, innermost line outside torch), from the frames of a
+    snapshot. None if it has no Python frames.
+    """
+    user, inner = user_and_inner(_stack({"frames": frames}))
+    return (user or inner, inner) if user or inner else None
+
+
 def blocks_of(snapshot):
     """Yields (device, address, block) of each live block of a snapshot."""
     for segment in snapshot["segments"]:

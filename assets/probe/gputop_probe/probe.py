@@ -214,9 +214,9 @@ class Probe:
             _, function, _ = self._tasks.pop(0)
             function()
 
-    def read(self, scan=False):
+    def read(self, scan=False, with_frames=False):
         """Takes a reading with tensors; `scan` looks at all objects of the process. Call it in a
-        thread of the program only.
+        thread of the program only. `with_frames` keeps the recorded frames of blocks.
         """
         moment, self.waits = self._moment, None
         began = time.monotonic()
@@ -229,11 +229,11 @@ class Probe:
         tick = count or self._readings
         scan = scan or self._wants_scan(began)
         with without_collections():
-            return self._read(scan, moment, began, tick)
+            return self._read(scan, with_frames, moment, began, tick)
 
-    def _read(self, scan, moment, began, tick):
+    def _read(self, scan, with_frames, moment, began, tick):
         count = self.steps.count
-        blocks = self.allocator.read()
+        blocks = self.allocator.read(with_frames)
         labels = (self.labels.scan if scan else self.labels.light)(blocks, _thread.get_ident())
         if moment == "step_end" or not count:
             self.history.note(blocks, tick)
@@ -322,11 +322,13 @@ class Probe:
         return found
 
     def _mark_of_tensors(self, name, at):
-        reading = self.read(scan=True)
+        from .lines import line_of
+
+        reading = self.read(scan=True, with_frames=True)
         blocks, labels = self.blocks_and_labels
-        places = self.diagnosis.recorder.places if self.diagnosis is not None else {}
         allocated = {index: device.allocated for index, device in reading.devices.items()}
-        lines = lines_of(blocks, labels, self.history.libraries, places) if places else {}
+        lines = lines_of(blocks, labels, self.history.libraries, line_of)
+        blocks.frames = []
         return Mark(name, reading.step, reading.time, at, allocated, groups_of(reading), lines)
 
     def _mark_of_totals(self, name, at):
