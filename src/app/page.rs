@@ -3,6 +3,7 @@
 mod gpu;
 mod help;
 mod memory;
+mod module_memory;
 mod news_list;
 pub(crate) mod night;
 mod probe;

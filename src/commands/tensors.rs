@@ -2,6 +2,7 @@
 //! probe in it reports them, or those that came and went between two marks of the program.
 
 mod between_marks;
+mod by_module;
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -48,6 +49,11 @@ pub(crate) struct TensorsArgs {
     #[arg(long, value_name = "MARK", requires = "since")]
     until: Option<String>,
 
+    /// Record one step, and show the memory that each module leaves for the backward pass, its part
+    /// of the peak, and results that stay alive over the step. WORDs filter the modules
+    #[arg(long, conflicts_with_all = ["sort", "since"])]
+    modules: bool,
+
     #[command(flatten)]
     read: ReadArgs,
 
@@ -86,6 +92,8 @@ impl FromStr for TensorOrder {
 const MOST_PASSES: u32 = 10;
 /// After this number of passes, the probe will not compare marks: it gives up after 10 seconds.
 const MOST_COMPARING_PASSES: u32 = 50;
+/// After this number of passes, the probe will not record a step: it gives up after 10 minutes.
+const MOST_RECORDING_PASSES: u32 = 2500;
 
 /// A request to the probe, and what came of it.
 #[derive(Debug, Default)]
@@ -97,21 +105,21 @@ struct TensorRequest {
     passes: u32,
 }
 
-/// Lets the probe read all tensors or compare two marks, and prints the answer: between two readings,
+/// Lets the probe read all tensors, compare two marks or record a step, and prints the answer: between two readings,
 /// which cost the program time, the probe cannot tell new tensors from blocks of the autograd graph.
 /// Fails if no agent can be started, or if the standard output cannot be written.
 pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
-    let wanted = match &args.since {
-        Some(since) => ProbeRequest::Compare {
-            since: Text::new(since),
-            until: args.until.as_ref().map(Text::new),
-        },
-        None => ProbeRequest::Tensors,
-    };
-    let most_passes = if args.since.is_some() {
-        MOST_COMPARING_PASSES
-    } else {
-        MOST_PASSES
+    let (wanted, most_passes) = match &args.since {
+        Some(since) => {
+            let until = args.until.as_ref().map(Text::new);
+            let since = Text::new(since);
+            (
+                ProbeRequest::Compare { since, until },
+                MOST_COMPARING_PASSES,
+            )
+        }
+        None if args.modules => (ProbeRequest::Modules, MOST_RECORDING_PASSES),
+        None => (ProbeRequest::Tensors, MOST_PASSES),
     };
     let mut request = TensorRequest::default();
     let found = probed_process::converse(&args.read, true, args.pid, |found, replies, command| {
@@ -152,6 +160,9 @@ pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
     if args.since.is_some() {
         return between_marks::print(args, &process, report, why);
     }
+    if args.modules {
+        return by_module::print(args, &process, report, why);
+    }
     if let Some(why) = why {
         let sentence = format!("the last report of the probe, since {why}");
         output::print_error(&Text::new(sentence));
@@ -160,14 +171,35 @@ pub(crate) fn run(args: &TensorsArgs) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
+/// Prints why the probe has not done what was asked.
+fn print_refusal(process: &Process, doing: &str, why: Option<Text>) -> ExitCode {
+    let why = match why {
+        Some(why) if why.as_str() != "unknown request" => why,
+        // The answer of a probe without this request.
+        _ => "its probe is of an older gputop: start the program again".into(),
+    };
+    let sentence = format!("process {} cannot {doing}: {why}", process.id.pid);
+    output::print_error(&Text::new(sentence));
+    Exit::Error.into()
+}
+
 impl TensorsArgs {
+    /// Whether a text has all words.
+    fn is_wanted(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        self.words
+            .iter()
+            .all(|word| text.contains(&word.to_lowercase()))
+    }
+
     /// Removes the groups that do not have all words.
     fn keep_wanted(&self, groups: &mut Vec<TensorGroup>) {
-        let words: Vec<String> = self.words.iter().map(|word| word.to_lowercase()).collect();
         groups.retain(|group| {
-            let line =
-                format!("{} {}", tensors::tensors(group), tensors::category(group)).to_lowercase();
-            words.iter().all(|word| line.contains(word))
+            self.is_wanted(&format!(
+                "{} {}",
+                tensors::tensors(group),
+                tensors::category(group)
+            ))
         });
     }
 }

@@ -92,6 +92,8 @@ pub enum ProbeRequest {
         /// The number of steps to record: 1 or 2.
         steps: u32,
     },
+    /// Record one step, and tell the memory of each module.
+    Modules,
     /// Count changes of tensors from now on.
     Mark {
         /// The name of the mark.

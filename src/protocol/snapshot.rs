@@ -18,6 +18,7 @@ pub(crate) mod example;
 mod gpu_detail;
 mod gpu_process;
 mod missing_by_name;
+mod module_memory;
 mod probe;
 pub(crate) mod probe_version_1;
 mod process_id;
@@ -36,6 +37,7 @@ use serde_with::skip_serializing_none;
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
+pub use self::module_memory::{KeptResult, ModuleMemory, ModuleRow};
 pub use self::probe::{
     ChangesSince, LineMemory, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
     ProbeReading, ProbeReport, StackRecording, StepEnd, TensorFill, TensorLeak, TrainingSteps,

@@ -50,6 +50,7 @@ mod list;
 mod live_and_replay;
 mod many;
 mod matrix;
+mod module_memory;
 mod news;
 mod notify;
 mod nvidia_smi_calls;

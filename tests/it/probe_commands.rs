@@ -200,7 +200,7 @@ fn answered(report: &str, answer: &str) -> (i32, String, String, Value) {
 
 /// Runs a command on a program with a report, answers its request with these fields in a later
 /// report, and returns the exit code, the output and the request.
-fn answered_with(
+pub(crate) fn answered_with(
     args: &[&str],
     subcommand: &str,
     report: &str,

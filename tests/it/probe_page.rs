@@ -63,7 +63,7 @@ fn the_page_shows_categories_steps_leaks_and_tensors() {
 
 /// Waits until the probe is asked for something else than before, answers with these fields, and
 /// returns the request.
-fn answer(probe: &mut FakeProbe, before: &Value, fields: &str) -> Value {
+pub(crate) fn answer(probe: &mut FakeProbe, before: &Value, fields: &str) -> Value {
     let mut request = Value::Null;
     wait_until("the probe is asked", || {
         request = serde_json::from_str(&probe.request("request")).expect("the request is JSON");
@@ -86,7 +86,9 @@ fn the_peak_is_recorded_after_its_cost_was_confirmed() {
     let mut probe = FakeProbe::start(&mut host, &[], &[]);
     probe.publish(&report());
     let mut terminal = open_page(&host, &probe);
-    terminal.wait_for("keys             p peak, r lines, h holders, t tensors, m mark, s snapshot");
+    terminal.wait_for(
+        "keys             p peak, b modules, r lines, h holders, t tensors, m mark, s snapshot",
+    );
     for keys in ["p", "r"] {
         terminal.keys(keys);
         terminal.wait_for("cost             a step takes about 0.4 % longer meanwhile");

@@ -188,15 +188,9 @@ class StubTest(unittest.TestCase):
         )
         command = [sys.executable, "-B", "-c", program]
         found = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-        self.assertEqual(
-            json.loads(found),
-            [
-                ["a", "<string>:11"],
-                ["eval", "<string>:12"],
-                ["b", "<string>:13"],
-                ["eval end", "<string>:12"],
-            ],
-        )
+        *first, (last, _) = json.loads(found)
+        lines = [["a", "<string>:11"], ["eval", "<string>:12"], ["b", "<string>:13"]]
+        self.assertEqual((first, last), (lines, "eval end"))
 
     def test_the_stub_does_nothing_without_a_probe(self):
         program = (

@@ -9,6 +9,7 @@ import os
 import time
 from collections import Counter, deque
 
+from . import kept, modules
 from .authors import HERE, STANDARD, TORCH, is_library
 from .trouble import is_ours
 
@@ -192,23 +193,22 @@ class Recorder:
     # Requests, in the probe's thread.
 
     def answer(self, request):
-        """Starts a recording for a request `record` or `peak`. The answer follows when it has
-        ended.
+        """Starts a recording for a request `record`, `peak` or `modules`. The answer follows when
+        it has ended.
         """
         job = self._job
         if job is not None:
             request.fail("another recording runs")
         elif self._version() < (2, 1):
             request.fail("recording stacks needs PyTorch 2.1 or newer")
-        elif self.is_users() and request.name == "peak":
+        elif self.is_users() and request.name != "record":
             request.fail("the program records memory history itself")
         elif self.is_users():
             request.answer(**self._read_users())
         else:
             steps = request.arguments.get("steps")
-            steps = max(
-                1, min(steps if type(steps) is int else 3, 2 if request.name == "peak" else 100)
-            )
+            most = {"peak": 2, "modules": 1}.get(request.name, 100)
+            steps = max(1, min(steps if type(steps) is int else 3, most))
             self._job = {
                 "kind": request.name,
                 "state": _NOT_STARTED,
@@ -268,11 +268,19 @@ class Recorder:
             address: (size, device)
             for address, size, device in zip(blocks.address, blocks.size, blocks.device)
         }
-        events = _MOST_EVENTS if job["kind"] == "peak" else 1
-        kept = "all" if job["kind"] == "peak" else "state"
+        has_events = job["kind"] != "record"
+        events, which = (_MOST_EVENTS, "all") if has_events else (1, "state")
         self.torch.cuda.memory._record_memory_history(
-            enabled=kept, context=kept, stacks="python", max_entries=events
+            enabled=which, context=which, stacks="python", max_entries=events
         )
+        if job["kind"] == "modules":
+            devices = [index for index, (_, peak, _) in self.probe.levels.items() if peak]
+            job["modules"] = modules.Recording(self.probe, devices, blocks)
+            error = job["modules"].tracker.start()
+            if error is not None:
+                self._stop(None)
+                self._end(job, error)
+                return
         job.update(state=_RUNNING, began=time.monotonic(), until=self._steps + job["steps"])
 
     def _finish(self, job):
@@ -280,11 +288,12 @@ class Recorder:
             self._end(job, "no step ended in 10 minutes")
             return
         try:
+            if "modules" in job:
+                job["modules"].tracker.stop()
             job["steps"] = self._steps - (job["until"] - job["steps"])
             snapshot = self.torch.cuda.memory._snapshot()
-            content = (
-                self._lines(snapshot, job) if job["kind"] == "record" else self._peak(snapshot, job)
-            )
+            read = {"record": self._lines, "peak": self._peak, "modules": self._modules}
+            content = read[job["kind"]](snapshot, job)
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -365,6 +374,25 @@ class Recorder:
                 }
             )
         return {"peak": devices, "steps": job["steps"]}
+
+    def _modules(self, snapshot, job):
+        recording, found = job["modules"], []
+        if recording.tracker.error is not None:
+            raise RuntimeError(recording.tracker.error)
+        for place, device in enumerate(recording.devices):
+            trace = snapshot["device_traces"][device]
+            if len(trace) >= _MOST_EVENTS:
+                raise RuntimeError("a step has more than %d allocations" % (_MOST_EVENTS // 2))
+            is_known = lambda event: user_and_inner(_stack(event)) != (None, None)
+            memory = recording.device(place, trace, is_known)
+            if memory["rows"]:
+                found.append(dict(memory, cuda_device=device))
+        least = min((memory["peak_bytes"] for memory in found), default=0) // 100
+        return {
+            "modules": found,
+            "kept": kept.kept_locals(self.probe, least) if found else [],
+            "steps": job["steps"],
+        }
 
     def line_of(self, device, blocks):
         """Where most of the blocks {(address, size)} were allocated, of those that a recording

@@ -144,6 +144,7 @@ class Probe:
             self.requests.on("holders", diagnosis.answer_holders)
             self.requests.on("record", diagnosis.recorder.answer)
             self.requests.on("peak", diagnosis.recorder.answer)
+            self.requests.on("modules", diagnosis.recorder.answer)
             self.requests.on("snapshot", diagnosis.answer_snapshot)
         except Exception as error:
             pass_on_if_foreign(error)

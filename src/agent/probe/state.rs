@@ -7,9 +7,9 @@ use serde::Deserialize;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
-    LineMemory, MarkPair, MarkedDevice, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
-    ProbeMissing, ProbeReport, ProgramMark, StepEnd, TensorCategory, TensorFill, TensorGroup,
-    TensorLeak, probe_version_1,
+    LineMemory, MarkPair, MarkedDevice, ModuleMemory, ModuleRow, OmittedGroups, PeakParts,
+    ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport, ProgramMark, StepEnd, TensorCategory,
+    TensorFill, TensorGroup, TensorLeak, probe_version_1,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -267,12 +267,21 @@ fn is_plausible(report: &ProbeReport) -> bool {
     let peak = |peak: &PeakParts| {
         bytes(&[Some(peak.peak)]) && parts(&peak.categories, &BTreeMap::new()) && lines(&peak.lines)
     };
+    let module_memory = |memory: &ModuleMemory| {
+        let row =
+            |row: &ModuleRow| bytes(&[Some(row.activations), Some(row.peak)]) && count(row.calls);
+        bytes(&[memory.peak, memory.before, memory.outside, memory.backward].map(Some))
+            && memory.rows.iter().all(row)
+            && count(memory.rows_left_out)
+    };
     let answer = |answer: &ProbeAnswer| {
         bytes(&[answer.bytes])
             && count(answer.steps)
             && lines(&answer.lines)
             && answer.peak.iter().all(peak)
             && answer.compared.as_deref().is_none_or(pair)
+            && answer.modules.iter().all(module_memory)
+            && answer.kept.iter().all(|kept| bytes(&[Some(kept.bytes)]))
     };
     let fill =
         |fill: &TensorFill| bytes(&[Some(fill.bytes)]) && count(Some(fill.limit.max(fill.length)));
@@ -338,6 +347,20 @@ pub(super) fn limit(report: &mut ProbeReport, most_groups: usize) {
         for lines in peaks.chain([&mut answer.lines]) {
             lines.truncate(MOST_LINES);
             lines.shrink_to_fit();
+        }
+        answer.modules.truncate(MOST_DEVICES);
+        for memory in &mut answer.modules {
+            let left_out = memory.rows.len().saturating_sub(most_groups) as u64;
+            if left_out > 0 {
+                memory.rows.truncate(most_groups);
+                memory.rows.shrink_to_fit();
+                let known = memory.rows_left_out.into_iter().sum::<u64>();
+                memory.rows_left_out = Some(known.saturating_add(left_out));
+            }
+        }
+        answer.kept.truncate(MOST_HOLDERS);
+        for kept in &mut answer.kept {
+            kept.names.truncate(MOST_HOLDERS);
         }
         if let Some(pair) = &mut answer.compared {
             limit_pair(pair, most_groups, MOST_DEVICES, MOST_DIMENSIONS);

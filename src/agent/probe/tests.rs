@@ -310,6 +310,34 @@ fn a_pair_of_marks_is_read_and_one_with_an_impossible_amount_is_refused() {
 }
 
 #[test]
+fn the_memory_of_modules_is_read_cut_and_refused_where_it_is_impossible() {
+    let row = r#"{"path": "a.b", "type": "B", "calls": 3, "activation_bytes": 5, "peak_bytes": 4}"#;
+    let text = format!(
+        r#"{{"version": 2, "answer": {{"id": 1, "kept": [{{"cuda_device": 0, "names": ["x"], "bytes": 6}}], "modules": [{{
+            "cuda_device": 0, "peak_bytes": 100, "before_bytes": 50, "outside_bytes": 20, "backward_bytes": 10,
+            "rows": [{}], "rows_left_out": 7}}]}}}}"#,
+        vec![row; 40].join(",")
+    );
+    let mut report = report(&file(WRITER, 8, text.as_bytes()));
+    limit(&mut report, 30);
+    let answer = report.answer.unwrap();
+    let memory = &answer.modules[0];
+    assert_eq!((memory.rows.len(), memory.rows_left_out), (30, Some(17)));
+    assert_eq!(
+        (memory.rows[0].calls, answer.kept[0].bytes),
+        (Some(3), Bytes(6))
+    );
+    for whole in [
+        ": 3", ": 5", ": 4", ": 100", ": 50", ": 20", ": 10", ": 6", ": 7",
+    ] {
+        let forged = text.replacen(whole, ": 9999999999999999", 1);
+        assert_ne!(forged, text, "{whole}");
+        let read = read_bytes(&file(WRITER, 8, forged.as_bytes()), None);
+        assert_eq!(read, Err(ProbeMissing::Damaged), "{whole}");
+    }
+}
+
+#[test]
 fn pairs_of_marks_are_cut_and_their_changes_still_add_up() {
     let group = |at: usize| {
         format!(

@@ -94,6 +94,7 @@ const PAGE: &[(Intent, &str)] = &[
 const PROBE: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::AskProbe(ProbeTask::Peak), "peak"),
+    (Intent::AskProbe(ProbeTask::Modules), "modules"),
     (Intent::AskProbe(ProbeTask::Lines), "lines"),
     (Intent::AskProbe(ProbeTask::Holders), "holders"),
     (Intent::AskProbe(ProbeTask::Tensors), "tensors"),

@@ -358,6 +358,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[Page], "Y", Intent::CopyCommand, "copy the command"),
         row(&[Page], "p", Intent::AskProbe(ProbeTask::Peak),
             "under `gputop run`: what the peak of a step is made of"),
+        row(&[Page], "b", Intent::AskProbe(ProbeTask::Modules),
+            "the memory of a step by module (shows the cost first)"),
         row(
             &[Page],
             "r",

@@ -6,6 +6,7 @@ use crate::protocol::snapshot::ProbeAnswer;
 /// For how many steps stacks are recorded.
 pub(in crate::app) const STEPS_OF_LINES: u32 = 3;
 pub(in crate::app) const STEPS_OF_PEAK: u32 = 2;
+const STEPS_OF_MODULES: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeTask {
@@ -13,6 +14,7 @@ pub enum ProbeTask {
     Holders,
     Lines,
     Peak,
+    Modules,
     Mark,
     Unmark,
     Snapshot,
@@ -44,6 +46,7 @@ impl ProbeTask {
         match self {
             Self::Lines => Some(STEPS_OF_LINES),
             Self::Peak => Some(STEPS_OF_PEAK),
+            Self::Modules => Some(STEPS_OF_MODULES),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 //! and the answer.
 
 use super::memory::{amounts, signed};
-use super::{PageLine, ProcessTopic, Writer};
+use super::{PageLine, ProcessTopic, Writer, module_memory};
 use crate::app::keys::probe_task::{
     AskedTask, ProbeTask, STEPS_OF_LINES, STEPS_OF_PEAK, TaskProgress,
 };
@@ -24,7 +24,7 @@ pub(super) fn describe(writer: &mut Writer, asked: Option<&AskedTask>, report: &
     let Some(asked) = asked else {
         writer.field(
             "keys",
-            "p peak, r lines, h holders, t tensors, m mark, s snapshot",
+            "p peak, b modules, r lines, h holders, t tensors, m mark, s snapshot",
         );
         return;
     };
@@ -33,6 +33,7 @@ pub(super) fn describe(writer: &mut Writer, asked: Option<&AskedTask>, report: &
         ProbeTask::Holders => "holders",
         ProbeTask::Lines => "lines",
         ProbeTask::Peak => "peak",
+        ProbeTask::Modules => "modules",
         ProbeTask::Mark | ProbeTask::Unmark => "mark",
         ProbeTask::Snapshot => "snapshot",
     };
@@ -56,6 +57,7 @@ fn meaning(task: ProbeTask) -> String {
         ProbeTask::Peak => {
             format!("records {steps} steps, and shows what their highest memory was made of")
         }
+        ProbeTask::Modules => "records 1 step, and shows the memory of each module".to_owned(),
         _ => {
             format!("records {steps} steps, and shows which lines allocated the memory that stayed")
         }
@@ -77,8 +79,12 @@ fn cost(task: ProbeTask, report: &ProbeReport) -> String {
         .zip(steps)
         .map(|(seconds, steps)| seconds * steps * percent / 100.0);
     let total = total.map_or_else(String::new, |total| format!(", {} in all", brief(total)));
+    let calls = match task {
+        ProbeTask::Modules => ", and 0.1 ms per call of a module",
+        _ => "",
+    };
     format!(
-        "a step takes about {} longer meanwhile{total}",
+        "a step takes about {} longer meanwhile{total}{calls}",
         percent_words(percent)
     )
 }
@@ -101,6 +107,7 @@ fn brief(seconds: f64) -> String {
 
 fn waiting(task: ProbeTask) -> String {
     match task.recorded_steps() {
+        Some(1) => "recording 1 step; without steps, 3 seconds…".to_owned(),
         Some(steps) => format!("recording {steps} steps; without steps, 3 seconds…"),
         None => "asked; the probe answers at the end of a step…".to_owned(),
     }
@@ -150,6 +157,7 @@ fn describe_answer(
             );
             describe_lines(writer, &answer.lines, None);
         }
+        ProbeTask::Modules => module_memory::describe(writer, name, answer),
         ProbeTask::Peak if answer.peak.is_empty() => {
             writer.field(name, format!("nothing was allocated{recorded}"));
         }
@@ -290,6 +298,7 @@ impl ProcessTopic {
             ProbeTask::Lines => ProbeRequest::Record {
                 steps: STEPS_OF_LINES,
             },
+            ProbeTask::Modules => ProbeRequest::Modules,
             ProbeTask::Peak => ProbeRequest::Peak {
                 steps: STEPS_OF_PEAK,
             },

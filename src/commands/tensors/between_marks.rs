@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::TensorsArgs;
+use super::{TensorsArgs, print_refusal};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -35,14 +35,7 @@ pub(super) fn print(
 ) -> anyhow::Result<ExitCode> {
     let compared = report.answer.and_then(|answer| answer.compared);
     let Some(mut pair) = compared.filter(|_| why.is_none()) else {
-        let why = match why {
-            // The answer of a probe without this request.
-            Some(why) if why.as_str() != "unknown request" => why,
-            _ => "its probe is of an older gputop: start the program again".into(),
-        };
-        let sentence = format!("process {} cannot compare marks: {why}", process.id.pid);
-        output::print_error(&Text::new(sentence));
-        return Ok(Exit::Error.into());
+        return Ok(print_refusal(process, "compare marks", why));
     };
     args.keep_wanted(&mut pair.groups);
     if args.output.json {

@@ -4,7 +4,8 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::output::labels;
 use crate::protocol::snapshot::{
-    MarkPair, ProgramMark, TensorCategory, TensorFill, TensorGroup, TensorLeak, TrainingSteps,
+    KeptResult, MarkPair, ModuleMemory, ProgramMark, TensorCategory, TensorFill, TensorGroup,
+    TensorLeak, TrainingSteps,
 };
 
 /// `(512, 512, 3, 3) float32`, as Python prints a shape; `blocks without a tensor` if there is no
@@ -77,6 +78,33 @@ pub(crate) fn mark_names(marks: &[ProgramMark]) -> String {
         names.push(mark.name.as_str());
     }
     names.join(", ")
+}
+
+/// `one step, 1.2 GiB at its peak on cuda:0: 400 MiB from before it, 30 MiB of the backward pass, 12 MiB
+/// outside of modules, the rest of modules`
+pub(crate) fn peak_of_step(memory: &ModuleMemory) -> String {
+    format!(
+        "one step, {} at its peak on cuda:{}: {} from before it, {} of the backward pass, {} outside of \
+         modules, the rest of modules",
+        memory.peak, memory.device, memory.before, memory.backward, memory.outside
+    )
+}
+
+/// `logits (train.py:31 in main) stays alive over the step: del logits frees 61.0 MiB before the next
+/// forward pass`
+pub(crate) fn kept_result(kept: &KeptResult) -> String {
+    let names: Vec<&str> = kept.names.iter().map(Text::as_str).collect();
+    let line = kept
+        .line
+        .as_ref()
+        .map_or_else(String::new, |line| format!(" ({line})"));
+    let stays = if names.len() == 1 { "stays" } else { "stay" };
+    format!(
+        "{}{line} {stays} alive over the step: del {} frees {} before the next forward pass",
+        names.join(" and "),
+        names.join(", "),
+        kept.bytes
+    )
 }
 
 /// `eval → eval end, 12 times, +24.0 MiB in all`

@@ -9,12 +9,12 @@ use proptest::test_runner::TestRng;
 
 use super::{
     AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver,
-    EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, LineMemory,
-    MarkPair, MarkedDevice, Missing, MissingLists, OmittedChange, OmittedGroups, PeakParts,
-    ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId,
-    ProcessNames, ProgramMark, Reading, Route, SharedMemory, Snapshot, StackRecording, State,
-    StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble,
-    Use, Xid,
+    EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, KeptResult,
+    LineMemory, MarkPair, MarkedDevice, Missing, MissingLists, ModuleMemory, ModuleRow,
+    OmittedChange, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading,
+    ProbeReport, Process, ProcessId, ProcessNames, ProgramMark, Reading, Route, SharedMemory,
+    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak,
+    Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -146,7 +146,10 @@ arbitrary_structs! {
     TensorGroup { device, category, shape, dtype, block, kind, count, bytes, age_steps, count_change, bytes_change, part, allocated_at }
     OmittedGroups { count, bytes }
     ChangesSince { step, mark }
-    ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak, compared }
+    ProbeAnswer { id, request, ok, error, path, bytes, steps, lines, peak, compared, modules, kept }
+    ModuleMemory { device, peak, before, outside, backward, rows, rows_left_out }
+    ModuleRow { path, kind, calls, activations, peak }
+    KeptResult { device, names, line, bytes }
     ProgramMark { name, step, unix_time, at }
     MarkPair { since, until, seconds, times, devices, groups_from, groups, groups_left_out }
     MarkedDevice { device, allocated, bytes_change, total_bytes_change }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::tensor_group::{AllocationLines, TensorCategory, TensorGroup, known_items};
-use super::{GpuUuid, MarkPair, ProgramMark};
+use super::{GpuUuid, KeptResult, MarkPair, ModuleMemory, ProgramMark};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 
@@ -426,6 +426,12 @@ pub struct ProbeAnswer {
     pub peak: Vec<PeakParts>,
     /// The changes between two marks.
     pub compared: Option<Box<MarkPair>>,
+    /// The memory of a recorded step by module, for each CUDA device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<ModuleMemory>,
+    /// The variables that keep results of that step after its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptResult>,
 }
 
 /// The memory that one line of a program allocated.
