@@ -73,7 +73,9 @@ def main():
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - began)
         peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
-        figures.write_text("%d %f %f" % (peak, sorted(seconds)[len(seconds) // 2], max(seconds)))
+        draft = figures.with_suffix(".part")
+        draft.write_text("%d %f %f" % (peak, sorted(seconds)[len(seconds) // 2], max(seconds)))
+        draft.rename(figures)
 
 
 main()
