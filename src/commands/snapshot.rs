@@ -23,18 +23,29 @@ pub(crate) struct SnapshotArgs {
     #[arg(short, long, value_name = "FILE", value_parser = values::new_file())]
     output: Option<PathBuf>,
 
+    /// Record all allocations of this number of steps first (1 to 100): `memory_viz` draws them as
+    /// "Active Memory Timeline". Without it, the snapshot has only what is allocated now
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=100))]
+    steps: Option<u32>,
+
     #[command(flatten)]
     read: ReadArgs,
 }
 
 /// After this number of passes, the probe will not answer: its thread is stuck, or the program is.
 const MOST_PASSES: u32 = 120;
+/// The same while steps are recorded: the probe gives up after 10 minutes.
+const MOST_RECORDING_PASSES: u32 = 2500;
 
 /// Asks the probe for a snapshot, waits for its answer, and prints the path of the file. Fails if
 /// no agent can be started, or if the standard output cannot be written.
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     let pid = args.pid;
     let (mut is_asked, mut id, mut passes) = (false, None, 0);
+    let most_passes = match args.steps {
+        Some(_) => MOST_RECORDING_PASSES,
+        None => MOST_PASSES,
+    };
     let found = probed_process::converse(&args.read, false, pid, |found, replies, command| {
         if !is_asked {
             is_asked = true;
@@ -49,7 +60,10 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
                 .unwrap_or_else(|| format!("gputop-{pid}{step}.pickle").into());
             match absolute(&file) {
                 Ok(path) => {
-                    let request = ProbeRequest::Snapshot { path };
+                    let request = ProbeRequest::Snapshot {
+                        path,
+                        steps: args.steps,
+                    };
                     *command = Some(Command::AskProbe {
                         process: found.process.id,
                         request,
@@ -73,7 +87,9 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
             .as_ref()
             .filter(|answer| Some(answer.id) == id)
         {
-            Some(answer) if answer.ok => Some(Ok((answer.path.clone(), answer.bytes))),
+            Some(answer) if answer.ok => {
+                Some(Ok((answer.path.clone(), answer.bytes, answer.steps)))
+            }
             Some(answer) => {
                 let why = answer
                     .error
@@ -81,13 +97,13 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
                     .unwrap_or_else(|| "the probe could not write it".into());
                 Some(Err(why))
             }
-            None if passes >= MOST_PASSES => Some(Err(Text::new(format!(
+            None if passes >= most_passes => Some(Err(Text::new(format!(
                 "the probe in process {pid} does not answer: the program may be in a long call"
             )))),
             None => None,
         }
     })?;
-    let (path, bytes) = match found {
+    let (path, bytes, steps) = match found {
         Ok(written) => written,
         Err(why) => {
             output::print_error(&Text::new(format!("no snapshot: {why}")));
@@ -96,9 +112,14 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     };
     let path = path.map_or_else(String::new, |path| path.to_string());
     let size = bytes.map_or_else(String::new, |bytes| format!(" ({bytes})"));
-    output::print(
-        format!("{path}{size}: open it at https://docs.pytorch.org/memory_viz\n").as_bytes(),
-    )?;
+    let traces = steps.map_or_else(String::new, |steps| format!(", with {steps} steps"));
+    let text = format!("{path}{size}{traces}: open it at https://docs.pytorch.org/memory_viz\n");
+    output::print(text.as_bytes())?;
+    if args.steps.is_some() && steps.is_none() {
+        output::print_error(&Text::new(
+            "the probe recorded no steps: the program records its allocations itself, or its probe is of an older gputop",
+        ));
+    }
     Ok(Exit::Success.into())
 }
 

@@ -113,6 +113,10 @@ pub enum ProbeRequest {
     Snapshot {
         /// The path of the new file, from the root.
         path: Text,
+        /// For how many steps allocations are recorded before, so that the snapshot has traces;
+        /// absent: it has only what is allocated now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steps: Option<u32>,
     },
 }
 

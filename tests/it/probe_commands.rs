@@ -264,6 +264,30 @@ fn the_probe_writes_a_snapshot_where_gputop_was_called() {
     );
 }
 
+#[test]
+fn a_snapshot_with_steps_has_their_traces_or_a_sentence_why_not() {
+    let answered = |answer| {
+        let args = ["--steps", "3", "-o", "new.pickle"];
+        answered_with(&args, "snapshot", &report(), &report(), answer)
+    };
+    let (code, stdout, stderr, request) =
+        answered(r#""ok": true, "path": "/x/new.pickle", "bytes": 2048, "steps": 3"#);
+    assert_eq!(
+        (code, stderr.as_str(), &request["steps"]),
+        (0, "", &Value::from(3))
+    );
+    assert!(
+        stdout.starts_with("/x/new.pickle (2 KiB), with 3 steps: open it"),
+        "{stdout}"
+    );
+    let (code, _, stderr, _) = answered(r#""ok": true, "path": "/x/new.pickle""#);
+    assert_eq!(code, 0);
+    assert!(
+        stderr.starts_with("gputop: the probe recorded no steps"),
+        "{stderr}"
+    );
+}
+
 /// A program that started before an upgrade of gputop has the probe of the version before.
 #[test]
 fn a_probe_of_the_first_version_is_read_and_asked() {

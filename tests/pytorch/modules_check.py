@@ -4,10 +4,11 @@
     tests/pytorch/modules_check.py DIRECTORY [VERSION...]
 
 Needs no GPU: see check.py, which downloads the wheels into DIRECTORY and builds the fake CUDA
-runtime. transformer.py trains, and the probe records one of its steps. The exit code is 1 when
-anything differs.
+runtime. transformer.py trains, and the probe records one of its steps, and three steps for a
+snapshot, whose traces must have all their allocations. The exit code is 1 when anything differs.
 """
 
+import pickle
 import sys
 import tempfile
 from pathlib import Path
@@ -46,6 +47,20 @@ def expected():
     return found
 
 
+def compare_snapshot(program, path, count, compared):
+    """Checks the traces of three steps with so many allocations each."""
+    answer = program.ask(request="snapshot", path=str(path), steps=3)
+    compared.same("steps of the snapshot", answer.get("steps"), 3)
+    with open(path, "rb") as file:
+        trace = pickle.load(file)["device_traces"][0]
+    allocations = [event for event in trace if event["action"] == "alloc"]
+    compared.same("allocations of three steps", len(allocations), 3 * count)
+    lines = {frame["name"] for event in allocations for frame in event["frames"]}
+    compared.same("a function in the traces", "forward" in lines, True)
+    frees = [event for event in trace if event["action"] == "free_completed"]
+    compared.same("frees of three steps", len(frees), 3 * count)
+
+
 def run(python, environment):
     """Returns the comparison, and how much longer the recorded step took."""
     compared = Comparison()
@@ -56,7 +71,7 @@ def run(python, environment):
             is_training = lambda state: state.get("steps", {}).get("count", 0) > 250
             program.wait(is_training, 120)
             answer = program.ask(request="modules")
-            peak, median, longest = output.read_text().split()
+            peak, count, median, longest = output.read_text().split()
             compared.same("error", answer.get("error"), None)
             (device,) = answer["modules"]
             rows = {row["path"]: row for row in device["rows"]}
@@ -71,6 +86,7 @@ def run(python, environment):
             compared.same("calls", rows["blocks.1.mlp"]["calls"], 1)
             kept = [(it["names"], it["bytes"]) for it in answer["kept"]]
             compared.same("kept", kept, [(["logits"], TOKENS * WORDS)])
+            compare_snapshot(program, Path(folder) / "snapshot.pickle", int(count), compared)
             state = program.wait(lambda state: state["recording"]["state"] == "off", 30)
             compared.same("trouble", state.get("trouble"), None)
         finally:

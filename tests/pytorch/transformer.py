@@ -2,7 +2,7 @@
 over the end of a step.
 
 Writes into the file that its argument names, after each step: the highest requested memory of the
-step, and the median and the highest seconds of the last 200 steps.
+step, its number of allocations, and the median and the highest seconds of the last 200 steps.
 """
 
 import sys
@@ -66,6 +66,7 @@ def main():
     while True:
         began = time.perf_counter()
         torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
         logits = model(words)
         loss = logits.float().pow(2).mean()
         loss.backward()
@@ -73,8 +74,10 @@ def main():
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - began)
         peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+        count = torch.cuda.memory_stats()["allocation.all.allocated"] - before
         draft = figures.with_suffix(".part")
-        draft.write_text("%d %f %f" % (peak, sorted(seconds)[len(seconds) // 2], max(seconds)))
+        median = sorted(seconds)[len(seconds) // 2]
+        draft.write_text("%d %d %f %f" % (peak, count, median, max(seconds)))
         draft.rename(figures)
 
 

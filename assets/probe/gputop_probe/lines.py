@@ -20,7 +20,7 @@ SECONDS_PER_ALLOCATION = 1.5e-6
 SECONDS = 3.0
 _MOST_EVENTS = 200000
 _ROWS = 20
-_NOT_STARTED, _RUNNING = "waiting", "running"
+_NOT_STARTED, _RUNNING, _WRITING = "waiting", "running", "writing"
 
 
 def is_user_file(file):
@@ -193,8 +193,8 @@ class Recorder:
     # Requests, in the probe's thread.
 
     def answer(self, request):
-        """Starts a recording for a request `record`, `peak` or `modules`. The answer follows when
-        it has ended.
+        """Starts a recording for a request `record`, `peak`, `modules` or `snapshot`. The answer
+        follows when it has ended.
         """
         job = self._job
         if job is not None:
@@ -221,6 +221,9 @@ class Recorder:
         """Goes on with a recording in a program without steps, and ends one that waits too long."""
         job = self._job
         if job is None or job.get("is_queued"):
+            return
+        if job["state"] == _WRITING:
+            self._write(job)
             return
         ended_at = self.probe.steps.ended_at
         is_stepping = ended_at is not None and now - ended_at < max(
@@ -292,6 +295,11 @@ class Recorder:
                 job["modules"].tracker.stop()
             job["steps"] = self._steps - (job["until"] - job["steps"])
             snapshot = self.torch.cuda.memory._snapshot()
+            if job["kind"] == "snapshot":
+                # The program goes on while the probe's thread writes the file.
+                self._stop(None)
+                job.update(state=_WRITING, snapshot=snapshot)
+                return
             read = {"record": self._lines, "peak": self._peak, "modules": self._modules}
             content = read[job["kind"]](snapshot, job)
         except Exception as error:
@@ -311,6 +319,15 @@ class Recorder:
             len(trace) > 1 for trace in snapshot.get("device_traces", ())
         ):
             self.torch.cuda.memory._record_memory_history(enabled=None)
+
+    def _write(self, job):
+        """Writes the snapshot of a recording, in the probe's thread."""
+        from .ooms import write_snapshot
+
+        path = job["request"].arguments.get("path")
+        content = write_snapshot(self.torch, path, job.pop("snapshot"))
+        error = content.pop("error", None)
+        self._end(job, error, **dict(content, steps=job["steps"]))
 
     def _read_users(self):
         places, count = [], 0

@@ -342,14 +342,15 @@ def why(report):
     }
 
 
-def write_snapshot(torch, path):
-    """Writes a snapshot for `gputop snapshot`. Returns the fields of the answer. An existing
-    file is not replaced.
+def write_snapshot(torch, path, snapshot=None):
+    """Writes a snapshot for `gputop snapshot`, one of now if there is none. Returns the fields of
+    the answer. An existing file is not replaced.
     """
     if not path or not os.path.isabs(path):
         return {"ok": False, "error": "the path of a snapshot must be absolute"}
     try:
-        content = snapshot_bytes(complete(torch.cuda.memory._snapshot()), most=1 << 30)
+        snapshot = torch.cuda.memory._snapshot() if snapshot is None else snapshot
+        content = snapshot_bytes(complete(snapshot), most=1 << 30)
         with OwnFile(path, NEW) as file:
             file.write(content)
     except Exception as error:

@@ -319,6 +319,7 @@ impl ProcessTopic {
                     .map_or_else(String::new, |steps| format!("-step-{}", steps.count));
                 ProbeRequest::Snapshot {
                     path: format!("{folder}/gputop-{}{step}.pickle", self.process.id.pid).into(),
+                    steps: None,
                 }
             }
         })
