@@ -9,7 +9,7 @@ use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
     LineMemory, MarkPair, MarkedDevice, ModuleMemory, ModuleRow, OmittedGroups, PeakParts,
     ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReport, ProgramMark, StepEnd, TensorCategory,
-    TensorFill, TensorGroup, TensorLeak, probe_version_1,
+    TensorGroup, TensorLeak, TrainingSteps, probe_version_1,
 };
 
 pub(super) const HEADER_SIZE: usize = 64;
@@ -283,24 +283,20 @@ fn is_plausible(report: &ProbeReport) -> bool {
             && answer.modules.iter().all(module_memory)
             && answer.kept.iter().all(|kept| bytes(&[Some(kept.bytes)]))
     };
-    let fill =
-        |fill: &TensorFill| bytes(&[Some(fill.bytes)]) && count(Some(fill.limit.max(fill.length)));
-    let left_out = report.groups_left_out.as_ref();
-    let steps = report.steps.as_ref();
-    let recording = report.recording.as_ref();
+    let steps = |steps: &TrainingSteps| count(Some(steps.count)) && number(steps.seconds);
+    let left_out =
+        |left_out: &OmittedGroups| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]);
     number(report.unix_time)
-        && count(steps.map(|steps| steps.count))
-        && number(steps.and_then(|steps| steps.seconds))
+        && report.steps.as_ref().is_none_or(steps)
         && report.devices.iter().all(device)
         && report.groups.iter().all(group)
         && report.leaks.iter().all(leak)
-        && report.fills.iter().all(fill)
+        && (report.fills.iter()).all(|fill| bytes(&[Some(fill.bytes)]))
         && report.marks.iter().all(mark)
         && report.mark_pairs.iter().all(pair)
         && report.answer.as_ref().is_none_or(answer)
-        && left_out
-            .is_none_or(|left_out| count(Some(left_out.count)) && bytes(&[Some(left_out.bytes)]))
-        && recording
+        && report.groups_left_out.as_ref().is_none_or(left_out)
+        && (report.recording.as_ref())
             .is_none_or(|recording| number(recording.cost_percent) && count(recording.steps_left))
 }
 
