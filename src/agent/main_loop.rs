@@ -3,6 +3,7 @@
 
 mod pass_readers;
 mod pass_schedule;
+mod probed_holders;
 mod scan_state;
 
 use std::cmp::Reverse;
@@ -222,13 +223,14 @@ impl MainLoop {
         let simulation = self.readings.simulation.as_ref();
         let mut processes = self.readers.read_others(&self.scans, simulation);
         self.readers.add_allocators(&mut processes, &gpus);
-        // The first line does not wait for a search for probes.
-        if self.scans.has_begun {
-            self.readers.add_probes(&mut processes, &gpus, now);
-        }
         for gpu in &mut gpus {
             let is_monitor = |id| self.readers.processes.is_monitor(id);
             add_holders(gpu, self.scans.result.as_deref(), &processes, is_monitor);
+        }
+        // The first line does not wait for a search for probes.
+        if self.scans.has_begun {
+            self.readers.add_probes(&mut processes, &gpus, now);
+            probed_holders::list_by_probe(&mut gpus, &processes);
         }
         self.scans
             .request(&mut self.readers.processes, &self.readings.gpus, now);
@@ -313,7 +315,8 @@ fn add_holders(
 ) {
     let listed = gpu.processes.iter().map(|gpu_process| gpu_process.process);
     let mut holders: Vec<ProcessId> = listed.collect();
-    if let (Some(scan), Ok(minor)) = (scan, gpu.facts.minor) {
+    if let Some(scan) = scan {
+        let minor = gpu.facts.minor.ok();
         let scanned = scan
             .device_file_holders
             .iter()

@@ -88,8 +88,8 @@ impl ProbeReader {
         self.targets.retain(|id, _| is_listed(*id));
     }
 
-    /// Returns the reading of a process that NVML lists and whose identity is sure. `None` if it
-    /// does not run Python.
+    /// Returns the reading of a process that uses a GPU and whose identity is sure. `None` if it does
+    /// not run Python.
     pub(super) fn read(
         &mut self,
         process: &Process,
@@ -198,11 +198,15 @@ impl ProbeTarget {
         let Some(report) = &self.last.report else {
             return;
         };
-        let used: Vec<&GpuUuid> = gpus
-            .iter()
-            .filter(|gpu| gpu.process(process.id).is_some())
-            .map(|gpu| &gpu.uuid)
-            .collect();
+        let uuids = |is_used: fn(&Gpu, ProcessId) -> bool| -> Vec<&GpuUuid> {
+            let used = gpus.iter().filter(|gpu| is_used(gpu, process.id));
+            used.map(|gpu| &gpu.uuid).collect()
+        };
+        let mut used = uuids(|gpu, id| gpu.process(id).is_some());
+        if used.is_empty() {
+            // The driver does not list the process.
+            used = uuids(|gpu, id| gpu.device_file_holders.contains(&id));
+        }
         let is_single = report.devices.len() == 1;
         let found: Vec<Option<GpuUuid>> = report
             .devices

@@ -82,7 +82,9 @@ fn in_all_processes(args: &ReadArgs) -> anyhow::Result<Result<FoundLeaks, Text>>
     for source in &mut read.sources {
         if let Source::LocalAgent(agent) = source {
             // Only the processes of GPUs matter.
-            agent.only = vec!["processes".to_owned()];
+            agent.only = ["processes", "facts.minor_number"]
+                .map(str::to_owned)
+                .to_vec();
         }
     }
     let mut passes = 0;

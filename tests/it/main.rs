@@ -8,6 +8,7 @@ mod agent;
 mod file_systems;
 mod host;
 mod http_server;
+mod probed_holders;
 mod process;
 mod process_tree;
 mod ready_pipe;

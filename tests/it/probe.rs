@@ -37,8 +37,20 @@ impl FakeProbe {
     /// Starts the process on the first GPU, with these variables in its environment. `options` are
     /// for Python.
     pub(crate) fn start(host: &mut Host, options: &[&str], environment: &[(&str, &str)]) -> Self {
+        let probe = Self::start_with(host, &["nvidia0", "nvidia-uvm"], options, environment);
+        host.add_process(0, GpuProcess::new(probe.pid(), GIB));
+        probe
+    }
+
+    /// Starts the process with these device files open; the driver does not list it.
+    pub(crate) fn start_with(
+        host: &Host,
+        files: &[&str],
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/fake_probe.py");
-        let files = ["nvidia0", "nvidia-uvm"].map(|name| host.path(name));
+        let files = files.iter().map(|name| host.path(name));
         let mut command = Command::new("python3");
         command
             .args(options)
@@ -55,7 +67,6 @@ impl FakeProbe {
         };
         // The program runs, and is no longer the test that called `fork`.
         probe.request("nothing");
-        host.add_process(0, GpuProcess::new(probe.pid(), GIB));
         probe
     }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 
+use super::probed_holders;
 use super::scan_state::ScanState;
 use crate::agent::demo::Simulation;
 use crate::agent::host::HostReader;
@@ -137,15 +138,20 @@ impl PassReaders {
         }
     }
 
-    /// Adds the reports of probes.
+    /// Adds the reports of probes: of the processes that a GPU lists, and of others that have one
+    /// open and a report.
     pub(super) fn add_probes(&mut self, processes: &mut [Process], gpus: &[Gpu], now: Moment) {
         let listed: Vec<ProcessId> = self.processes.listed().map(|listed| listed.id).collect();
         let is_listed = |id| listed.binary_search(&id).is_ok();
-        self.probes.begin_pass(is_listed);
-        for process in processes.iter_mut().filter(|process| is_listed(process.id)) {
-            process.probe =
-                self.probes
-                    .read(process, self.processes.probe_setup(process.id), gpus, now);
+        let is_holder = |id| probed_holders::is_unlisted_holder(id, gpus);
+        self.probes.begin_pass(|id| is_listed(id) || is_holder(id));
+        for process in processes {
+            let is_listed = is_listed(process.id);
+            if is_listed || is_holder(process.id) {
+                let setup = self.processes.probe_setup(process.id);
+                let probe = self.probes.read(process, setup, gpus, now);
+                process.probe = probe.filter(|probe| is_listed || probe.report.is_some());
+            }
         }
     }
 }

@@ -5,6 +5,8 @@
 //! through NVML, and allocates nothing. Where NVML opens `/dev/nvidia-uvm` too, as of driver 580,
 //! the libraries of the process tell ([`super::monitors`]).
 //!
+//! WSL 2 has one device file for all GPUs instead, `/dev/dxg`.
+//!
 //! Links in `/proc/PID/fd` are never followed, since that could hang. Device files have the same
 //! names in a container.
 
@@ -20,15 +22,23 @@ use super::files::open_directory;
 use super::stat::living_thread;
 
 /// For tests: a prefix of paths that replaces `/dev/nvidia`, so that plain files can stand in for
-/// GPUs.
+/// GPUs, and for `/dev/dxg` one whose path is the prefix and [`DXG_ENDING`].
 const PREFIX_VARIABLE: &str = "GPUTOP_DEVICES";
 
 /// The most files of one process that are read: reading 4,096 links takes about 4 ms.
 const MOST_FILES: usize = 4096;
 
-/// The path prefix of the device files.
+/// See [`PREFIX_VARIABLE`].
+const DXG_ENDING: &str = "-dxg";
+
+/// The paths of the device files.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct DeviceFiles(Vec<u8>);
+pub(in crate::agent) struct DeviceFiles {
+    /// The beginning of the paths of all but WSL's.
+    prefix: Vec<u8>,
+    /// The path of WSL's.
+    dxg: Vec<u8>,
+}
 
 /// For tests: the path with this ending that stands in for a file about the driver; `None` on a
 /// real host.
@@ -44,24 +54,42 @@ pub(in crate::agent) struct OpenDeviceFiles {
     pub(in crate::agent) minors: Vec<u32>,
     /// Whether `/dev/nvidia-uvm` is open, which CUDA uses for all GPUs.
     pub(in crate::agent) has_uvm: bool,
+    /// Whether `/dev/dxg` is open, through which all of WSL's GPUs are used.
+    pub(in crate::agent) has_dxg: bool,
 }
 
 impl OpenDeviceFiles {
-    pub(in crate::agent) fn may_hold_memory_of(&self, minor: u32) -> bool {
-        self.has_uvm && (self.minors.is_empty() || self.minors.contains(&minor))
+    /// Whether the process may hold memory of the GPU with this minor number; `None` if the number
+    /// is not known, as in WSL.
+    pub(in crate::agent) fn may_hold_memory_of(&self, minor: Option<u32>) -> bool {
+        let has_gpu = |minor| self.minors.is_empty() || self.minors.contains(&minor);
+        self.has_dxg || (self.has_uvm && minor.is_some_and(has_gpu))
+    }
+
+    /// Whether the process may hold memory of some GPU.
+    pub(in crate::agent) fn may_hold_memory(&self) -> bool {
+        self.has_uvm || self.has_dxg
     }
 }
 
 impl DeviceFiles {
     /// The device files of this host, or the plain files that a test uses instead.
     pub(in crate::agent) fn from_environment() -> Self {
-        let prefix = std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
-        Self(prefix.into_encoded_bytes())
+        match std::env::var_os(PREFIX_VARIABLE) {
+            Some(prefix) => Self::with_prefix(prefix.as_ref()),
+            None => Self {
+                prefix: b"/dev/nvidia".to_vec(),
+                dxg: b"/dev/dxg".to_vec(),
+            },
+        }
     }
 
-    #[cfg(test)]
     pub(in crate::agent) fn with_prefix(prefix: &Path) -> Self {
-        Self(prefix.as_os_str().as_encoded_bytes().to_vec())
+        let prefix = prefix.as_os_str().as_encoded_bytes().to_vec();
+        Self {
+            dxg: [&prefix, DXG_ENDING.as_bytes()].concat(),
+            prefix,
+        }
     }
 
     pub(in crate::agent) fn open_by(&self, pid: u32) -> Result<OpenDeviceFiles, Errno> {
@@ -102,7 +130,11 @@ impl DeviceFiles {
     }
 
     fn add(&self, target: &[u8], open: &mut OpenDeviceFiles) {
-        match target.strip_prefix(self.0.as_slice()) {
+        if target == self.dxg {
+            open.has_dxg = true;
+            return;
+        }
+        match target.strip_prefix(self.prefix.as_slice()) {
             Some(b"-uvm") => open.has_uvm = true,
             // `ctl`, `-modeset`, `-caps/…` and the others say nothing about memory, and are no
             // numbers.
@@ -148,7 +180,10 @@ mod tests {
 
     #[track_caller]
     fn check(targets: &[&str], minors: &[u32], uvm: bool) {
-        let devices = DeviceFiles(b"/dev/nvidia".to_vec());
+        let devices = DeviceFiles {
+            prefix: b"/dev/nvidia".to_vec(),
+            dxg: b"/dev/dxg".to_vec(),
+        };
         let mut open = OpenDeviceFiles::default();
         for target in targets {
             devices.add(target.as_bytes(), &mut open);
@@ -157,7 +192,8 @@ mod tests {
             open,
             OpenDeviceFiles {
                 minors: minors.to_vec(),
-                has_uvm: uvm
+                has_uvm: uvm,
+                has_dxg: targets.contains(&"/dev/dxg"),
             }
         );
     }
@@ -170,6 +206,7 @@ mod tests {
             false,
         );
         check(&["/dev/nvidia-uvm", "/dev/nvidia3"], &[3], true);
+        check(&["/dev/dxg", "/dev/dxg0", "/dev/nvidia-dxg"], &[], false);
         check(
             &[
                 "/dev/nvidia-modeset",
@@ -188,25 +225,18 @@ mod tests {
 
     #[test]
     fn a_process_without_nvidia_uvm_open_is_only_a_monitor() {
-        let trainer = OpenDeviceFiles {
-            minors: vec![1],
-            has_uvm: true,
+        let open = |minors: &[u32], has_uvm, has_dxg| OpenDeviceFiles {
+            minors: minors.to_vec(),
+            has_uvm,
+            has_dxg,
         };
-        assert!(trainer.may_hold_memory_of(1) && !trainer.may_hold_memory_of(0));
-        assert!(
-            OpenDeviceFiles {
-                minors: vec![],
-                has_uvm: true
-            }
-            .may_hold_memory_of(0)
-        );
-        assert!(
-            !OpenDeviceFiles {
-                minors: vec![0, 1],
-                has_uvm: false
-            }
-            .may_hold_memory_of(0)
-        );
-        assert!(!OpenDeviceFiles::default().may_hold_memory_of(0));
+        let trainer = open(&[1], true, false);
+        assert!(trainer.may_hold_memory_of(Some(1)) && !trainer.may_hold_memory_of(Some(0)));
+        assert!(!trainer.may_hold_memory_of(None));
+        assert!(open(&[], true, false).may_hold_memory_of(Some(0)));
+        assert!(!open(&[0, 1], false, false).may_hold_memory_of(Some(0)));
+        assert!(!OpenDeviceFiles::default().may_hold_memory_of(Some(0)));
+        // WSL has no minor numbers.
+        assert!(open(&[], false, true).may_hold_memory_of(None));
     }
 }

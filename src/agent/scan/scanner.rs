@@ -343,7 +343,7 @@ impl Scanner {
             (false, _) => devices.open_by(pid),
         };
         let files = match files {
-            Ok(open) if open.has_uvm => DeviceFileState::Open(Box::new(open)),
+            Ok(open) if open.may_hold_memory() => DeviceFileState::Open(Box::new(open)),
             Err(Errno::ACCESS | Errno::PERM) => DeviceFileState::Denied,
             // The process has no such file open, or has ended.
             Ok(_) | Err(_) => DeviceFileState::NotOpen,

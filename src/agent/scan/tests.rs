@@ -180,7 +180,8 @@ fn an_unlisted_worker_is_found_by_its_open_device_file() {
         holds(&result, workers[0]),
         Some(&OpenDeviceFiles {
             minors: vec![3],
-            has_uvm: true
+            has_uvm: true,
+            has_dxg: false,
         })
     );
     // The parent is related, but has no device file open.
@@ -293,7 +294,7 @@ ctypes.CDLL(None).pthread_exit(None)'",
     let scan = TestScan::new(&fixture);
     scan.scan(&[]);
     let result = scan.until(|result| holds(result, leader[0]).is_some());
-    assert!(holds(&result, family.0.id()).is_some_and(|open| open.may_hold_memory_of(0)));
+    assert!(holds(&result, family.0.id()).is_some_and(|open| open.may_hold_memory_of(Some(0))));
 }
 
 #[test]

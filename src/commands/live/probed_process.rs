@@ -41,8 +41,9 @@ pub(in crate::commands) fn converse<T>(
     let mut read = args.this_host(Some(PROBE_INTERVAL));
     for source in &mut read.sources {
         if let Source::LocalAgent(agent) = source {
-            // Only the processes of GPUs matter.
-            (agent.detail, agent.only) = (all, vec!["processes".to_owned()]);
+            // Only the processes of GPUs matter, also those that have the file of a GPU open.
+            let only = ["processes", "facts.minor_number"];
+            (agent.detail, agent.only) = (all, only.map(str::to_owned).to_vec());
         }
     }
     let mut passes = 0;
