@@ -124,6 +124,7 @@ def compare_now(program, since, compared):
     """Compares a mark with the present: the sum, and the lines that a recording saw."""
     program.ask(request="record", steps=3)
     answer = program.ask(request="compare", since=since)
+    compared.same("error", answer.get("error"), None)
     found = answer["compared"]
     compared.same("now", found["until"]["name"], "now")
     total = sum(group["bytes_change"] for group in found["groups"])

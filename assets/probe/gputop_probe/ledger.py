@@ -12,8 +12,8 @@ MOST_MARKS, MOST_GROUPS = 32, 20000
 MOST_PAIRS, PUBLISHED = 16, 24
 # The groups of a pair in an answer.
 ANSWERED = 200
-# Reading all tensors at marks may take one part in so many of the program's time, after so many
-# seconds. At other marks only the totals are read.
+# Reading all tensors at marks may take CPU time of one part in so many of the program's time, after
+# so many seconds. At other marks only the totals are read.
 SHARE, BURST = 50, 2.0
 NAME = 80
 
@@ -238,7 +238,7 @@ class Ledger:
     def __init__(self, now):
         self.marks = []
         self._pairs = {}
-        # Seconds that reading all tensors at marks took, and since when.
+        # CPU seconds that reading all tensors at marks took, and since when.
         self._spent, self._began = 0.0, now
         while early:
             self.add(early.popleft())

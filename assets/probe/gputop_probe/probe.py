@@ -310,12 +310,12 @@ class Probe:
         return found[0] if found else None
 
     def _set_mark(self, name, at, since):
-        began = time.monotonic()
-        has_groups, is_first = self.ledger.wants_groups(began, since)
+        began = time.thread_time()
+        has_groups, is_first = self.ledger.wants_groups(time.monotonic(), since)
         if has_groups:
             found = self._mark_of_tensors(name, at)
             self.changes.mark(name, self.reading)
-            self.ledger.spend(time.monotonic() - began)
+            self.ledger.spend(time.thread_time() - began)
         else:
             found = self._mark_of_totals(name, at)
         found.is_first = is_first
