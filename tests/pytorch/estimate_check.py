@@ -105,7 +105,8 @@ def gputop(python, environment, name, *more, file="estimate_models.py"):
     function, *flags = name.split()
     subject = function if function.startswith("hf:") else f"{HERE / file}:{function}"
     command = [check.TARGET / "gputop", "estimate", subject, "--time-limit", "600s"]
-    command += ["--python", python, "--json", "--gpu-memory", "80GiB", *flags, *more]
+    # Without a GPU, no largest batch is searched.
+    command += ["--python", python, "--json", "--nvml-lib", "/none", *flags, *more]
     done = subprocess.run(command, env=environment, text=True, capture_output=True)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()[-300:]
 

@@ -4,6 +4,7 @@ It uses no network, and runs no code that comes with a configuration: transforme
 kind of model itself.
 """
 
+import inspect
 import json
 import os
 
@@ -171,6 +172,9 @@ def _inputs(model, config, parameters):
         if length > most:
             raise ValueError("the model has %d positions, and length is %d" % (most, length))
         inputs = {"input_ids": torch.zeros(batch, length, dtype=torch.long)}
+        if "attention_mask" in inspect.signature(model.forward).parameters:
+            # As from a tokenizer. Some models look at a mask that they make themselves.
+            inputs["attention_mask"] = torch.ones(batch, length, dtype=torch.long)
         labels = (batch, length) if name.endswith(PER_TOKEN) else None
         labels = (batch,) if name.endswith(PER_INPUT) else labels
     else:
