@@ -79,8 +79,7 @@ def maker(path, failure):
         except Exception as error:
             raise failure("%s of %s: %s" % (model_class.__name__, file, error)) from error
         notes = [
-            "%s of transformers %s, weights in %s as the configuration says, "
-            "no cache of keys and values"
+            "%s of transformers %s with weights in %s, and no cache of keys and values"
             % (model_class.__name__, transformers.__version__, str(_type_of(config)).split(".")[-1])
         ]
         if "quantization_config" in known:
@@ -172,8 +171,9 @@ def _inputs(model, config, parameters):
         if length > most:
             raise ValueError("the model has %d positions, and length is %d" % (most, length))
         inputs = {"input_ids": torch.zeros(batch, length, dtype=torch.long)}
-        if "attention_mask" in inspect.signature(model.forward).parameters:
-            # As from a tokenizer. Some models look at a mask that they make themselves.
+        known = inspect.signature(model.forward).parameters
+        if "attention_mask" in known and can_follow_cuda(torch):
+            # As from a tokenizer. Models look at its values, which the meta device does not keep.
             inputs["attention_mask"] = torch.ones(batch, length, dtype=torch.long)
         labels = (batch, length) if name.endswith(PER_TOKEN) else None
         labels = (batch,) if name.endswith(PER_INPUT) else labels
