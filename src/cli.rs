@@ -272,6 +272,9 @@ pub(crate) enum Subcommand {
     /// Continue the processes that an agent has stopped, if it is killed meanwhile
     #[command(hide = true)]
     ContinueStopped,
+    /// Show whether a signal was sent to a whole process group
+    #[command(hide = true)]
+    GroupWitness,
     /// Let commands of `--via` end after their input was closed, in a process that gputop can leave
     /// behind
     #[command(hide = true)]

@@ -103,11 +103,15 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Subcommand::Rest(args)) => commands::rest::run(args),
         Some(Subcommand::Report(args)) => with_launchers(|| commands::report::run(args)),
-        Some(Subcommand::Run(args)) => Ok(commands::run::run(args)),
+        Some(Subcommand::Run(args)) => commands::run::run(args),
         Some(Subcommand::Schema) => commands::schema::run(),
         Some(Subcommand::Snapshot(args)) => commands::snapshot::run(args),
         Some(Subcommand::Tensors(args)) => commands::tensors::run(args),
         Some(Subcommand::Wait(args)) => with_launchers(|| commands::wait::run(args)),
+        Some(Subcommand::GroupWitness) => {
+            commands::run::group_witness::wait_in_group();
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Subcommand::ContinueStopped) => {
             agent::continue_stopped();
             Ok(ExitCode::SUCCESS)

@@ -68,6 +68,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "Seconds between two reports of the probe.",
     ),
     (
+        "GPUTOP_LAST_STATES",
+        "Set by `gputop run --fail-on-leak` for its command: the folder in which the probes leave their last states.",
+    ),
+    (
         "XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME",
         "Where the files above are.",
     ),

@@ -1,11 +1,20 @@
 //! `gputop run`: replaces this program by a Python program, or by a launcher of one, and lets
-//! Python load gputop's probe.
+//! Python load gputop's probe. With `--fail-on-leak`, it stays as the parent of that program
+//! instead, and judges at its end.
 //!
 //! Python runs `sitecustomize.py` of the first folder in `PYTHONPATH` when it starts, so the
 //! program needs no change. The probe is part of this binary, and is unpacked into a private
 //! folder.
 
+mod gate;
+mod gate_result;
+mod gpu_watch;
+pub(crate) mod group_witness;
+mod known_leaks;
+mod last_states;
 pub(super) mod replace_program;
+mod signals;
+mod supervisor;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,6 +23,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 
+use self::gate::GateOptions;
 use self::replace_program::replace_program;
 use crate::base::text::Text;
 use crate::files::probe_files;
@@ -28,7 +38,11 @@ const PATH_VARIABLE: &str = "PYTHONPATH";
 
 /// The program to run.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    gate: GateOptions,
+
     /// The command, whose PID, exit code, signals and output stay as they are. `GPUTOP_PROBE=0`
     /// runs it without the probe
     #[arg(
@@ -40,14 +54,25 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes with --fail-on-leak, where the command itself succeeds; else its own code:
+   12  a leak of GPU memory is likely in a process of the command
+   13  none is, but nothing used CUDA with the probe, or a process could not be judged
+    0  no leak is likely: at most some may be leaks";
+
 /// Replaces this program by the command, so that PID, exit code, signals, terminal and output are
 /// the command's. Prints nothing, unless the probe cannot be unpacked: then the command runs
-/// without it.
+/// without it. With `--fail-on-leak`, the command is a child.
 ///
-/// Returns only if the command cannot be started.
-pub(crate) fn run(args: &RunArgs) -> ExitCode {
+/// Returns only at the end of a child, or if the command cannot be started.
+///
+/// # Errors
+///
+/// When leaks cannot be told.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let [program, arguments @ ..] = args.command.as_slice() else {
-        return Exit::Usage.into();
+        return Ok(Exit::Usage.into());
     };
     let mut command = Command::new(program);
     command.args(arguments);
@@ -65,7 +90,10 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
             ))),
         }
     }
-    replace_program(&mut command)
+    if args.gate.fail_on_leak {
+        return gate::run(&args.gate, &mut command);
+    }
+    Ok(replace_program(&mut command))
 }
 
 /// Returns a value of `PYTHONPATH` that begins with this folder. An empty element would be the

@@ -24,8 +24,10 @@ pub enum Exit {
     Found = 10,
     /// `gputop free` found too few GPUs.
     NoneFree = 11,
-    /// `gputop wait` saw a leak.
+    /// `gputop wait` saw a leak, or a process of `gputop run --fail-on-leak` likely leaks.
     Leak = 12,
+    /// `gputop run --fail-on-leak` could not judge.
+    NotJudged = 13,
     /// `gputop wait` saw that memory will be full within the given time.
     FullSoon = 14,
     /// `gputop wait` waited for the given time, and nothing happened: the code of `timeout`.

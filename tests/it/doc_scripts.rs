@@ -38,12 +38,20 @@ fn run_script(host: &Host, script: &str) -> Output {
     if !gputop.exists() {
         symlink(env!("CARGO_BIN_EXE_gputop"), &gputop).expect("/tmp has room");
     }
+    // A test that uses CUDA, with the stand-in for PyTorch.
+    host.install_script(
+        "pytest",
+        "#!/usr/bin/env python3\nimport torch\n\ntorch.empty(1)\n",
+    );
+    let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/stand_in");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("sh");
     let shell = host.set_environment(shell.args(["-ec", script]));
     run(shell
         .env("PATH", format!("{}:{path}", host.path("").display()))
         .env("SLURM_JOB_ID", "42")
+        .env("PYTHONPATH", stand_in)
+        .env("XDG_CACHE_HOME", host.path(""))
         .current_dir(host.path("")))
 }
 

@@ -34,6 +34,7 @@ mod endings;
 mod estimate;
 mod explain;
 mod export;
+mod fail_on_leak;
 mod first_line;
 mod forks;
 mod free;

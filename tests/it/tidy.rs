@@ -152,6 +152,16 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "the removal of a variable from the environment, before other threads run",
     ),
     (
+        "src/commands/run/signals.rs",
+        "unsafe",
+        "the signal mask, the default actions of signals, and their delivery to a child",
+    ),
+    (
+        "src/commands/run/group_witness.rs",
+        "/proc",
+        "the pending signals of a process that gputop started for that",
+    ),
+    (
         "src/agent/demo/processes.rs",
         "tokio",
         "a process of the simulated machine is not part of the agent",

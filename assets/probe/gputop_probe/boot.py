@@ -111,13 +111,21 @@ def _quiet(error):
     from .trouble import Troubles, pass_on_if_foreign
 
     pass_on_if_foreign(error)
+    troubles = Troubles()
+    troubles.add_error("starting the probe", error)
+    folder = os.environ.get("GPUTOP_LAST_STATES")
+    if folder:
+        try:
+            from .last_state import write_failure
+
+            write_failure(folder, troubles.sentences[0])
+        except Exception as failure:
+            pass_on_if_foreign(failure)
     probe = sys.modules.get("gputop_probe.probe")
     state = _take_state() or getattr(probe and probe.active, "state", None)
     if state is not None:
         from .state import encode_trouble
 
-        troubles = Troubles()
-        troubles.add_error("starting the probe", error)
         state.write(encode_trouble(troubles))
 
 

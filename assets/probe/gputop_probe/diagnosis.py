@@ -107,7 +107,7 @@ class Diagnosis:
         self._search_budget = SEARCH
         self._is_pass_wanted = False
         self._lock = threading.Lock()
-        self._is_broken = False
+        self.is_broken = False
 
     # In a thread of the program.
 
@@ -190,14 +190,14 @@ class Diagnosis:
 
     def _guarded(self, function, *arguments):
         """Calls a function of the diagnosis. An error of it ends the diagnosis, not the probe."""
-        if self._is_broken:
+        if self.is_broken:
             return
         try:
             function(*arguments)
         except Exception as error:
             if not is_ours(error):
                 raise
-            self._is_broken = True
+            self.is_broken = True
             self.published = {}
             self.probe.troubles.add_error("looking for leaks", error)
 

@@ -65,6 +65,8 @@ class Probe:
         self.ledger = Ledger(time.monotonic())
         # Looks for leaks. None: it could not start.
         self.diagnosis = None
+        # What `gputop run --fail-on-leak` reads, or None.
+        self.last_state = None
         # For tests: shorter than one second, all goes faster.
         self.interval = _seconds_from_environment("GPUTOP_PROBE_INTERVAL", INTERVAL)
         self.share = SHARE * min(1.0, self.interval)
@@ -99,7 +101,7 @@ class Probe:
         self.state = waiting or Memfd(*STATE)
         self.inbox = Memfd(*REQUESTS)
         self._read_uuids()
-        if _has_no_gil():
+        if has_no_gil():
             self.troubles.add(
                 "this Python runs without the global interpreter lock: only totals are read"
             )
@@ -114,6 +116,12 @@ class Probe:
         self.requests.on("unmark", self._answer_unmark)
         self.requests.on("compare", self._answer_compare)
         self._start_diagnosis()
+        folder = os.environ.get("GPUTOP_LAST_STATES")
+        if folder:
+            from .last_state import LastState
+
+            self.last_state = LastState(self, folder)
+            self.last_state.write()
         self._pending_call = _PendingCall(self)
         self._next_event = NextEvent(self.interrupt)
         self._wake = _thread.allocate_lock()
@@ -138,7 +146,10 @@ class Probe:
 
     def _start_diagnosis(self):
         try:
-            from .diagnosis import Diagnosis
+            if os.environ.get("GPUTOP_LAST_STATES"):
+                from .last_state import DenseDiagnosis as Diagnosis
+            else:
+                from .diagnosis import Diagnosis
 
             self.diagnosis = diagnosis = Diagnosis(self)
             self.requests.on("holders", diagnosis.answer_holders)
@@ -160,6 +171,8 @@ class Probe:
             except RuntimeError:
                 pass
             self._done.acquire(True, 0.5)
+            if self.last_state is not None:
+                self.last_state.end()
 
     # ---- in any thread ----
 
@@ -189,6 +202,16 @@ class Probe:
                     self._work("step_end")
         except Exception as error:
             self._fail("the end of a step", error)
+        finally:
+            self._is_busy = False
+
+    def test_ended(self):
+        """Runs at the end of each test of pytest."""
+        if active is not self or self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            self.last_state.test_ended()
         finally:
             self._is_busy = False
 
@@ -301,7 +324,7 @@ class Probe:
     def mark(self, name, at, since):
         """Called by the program, in any thread. Returns the mark; None if it could not be set."""
         found = []
-        if _has_no_gil():
+        if has_no_gil():
             self.ledger.add(self._mark_of_totals(name, at), since)
             return self.ledger.marks[-1]
         self._at_once("a mark", lambda: found.append(self._set_mark(name, at, since)))
@@ -342,7 +365,7 @@ class Probe:
 
     def _at_once(self, doing, function):
         """Calls function() in the thread of the caller, unless the probe is at work."""
-        if self._is_busy or _has_no_gil():
+        if self._is_busy or has_no_gil():
             return
         self._is_busy, self._moment = True, "any"
         try:
@@ -386,8 +409,10 @@ class Probe:
         if request is not None:
             self.requests.handle(request)
         now = time.monotonic()
-        if self.diagnosis is not None and not _has_no_gil():
+        if self.diagnosis is not None and not has_no_gil():
             self.diagnosis.turn(now)
+        if self.last_state is not None:
+            self.last_state.note()
         self._plan(now)
         is_new = self.requests.answer is not answer or self._published_reading is not self.reading
         if is_new or now - published >= QUIET:
@@ -395,6 +420,8 @@ class Probe:
             self._open_again()
             self._published_reading = self.reading
             self.state.write(encode(self, self.state.room()))
+            if self.last_state is not None:
+                self.last_state.write()
             return now
         return published
 
@@ -422,7 +449,7 @@ class Probe:
 
     def _plan(self, now):
         """Asks the program's threads for a reading when it is time."""
-        if _has_no_gil():
+        if has_no_gil():
             return self._read_without_tensors(now)
         if self._wanted_at is None and now >= self._next_reading:
             self._wanted_at = now
@@ -464,7 +491,7 @@ class Probe:
         if now < self._next_reading:
             return
         place = frames.place_of_main(is_library)
-        if place and not _has_no_gil():
+        if place and not has_no_gil():
             self.waits = (
                 "the main thread runs no Python, in %s: until it does, tensors are not looked at"
                 % place
@@ -554,7 +581,7 @@ class _PendingCall:
         ctypes.pythonapi.Py_AddPendingCall(self.function, ctypes.py_object(self))
 
 
-def _has_no_gil():
+def has_no_gil():
     import sys
 
     return not getattr(sys, "_is_gil_enabled", lambda: True)()

@@ -10,10 +10,15 @@ use crate::output;
 
 /// Replaces this program by the command. Returns only if that fails, with the exit code of a shell.
 pub(in crate::commands) fn replace_program(command: &mut Command) -> ExitCode {
+    let error = command.exec();
+    refuse_program(command, &error)
+}
+
+/// Says why a command cannot be started. Returns the exit code of a shell.
+pub(super) fn refuse_program(command: &Command, error: &io::Error) -> ExitCode {
     /// The exit codes of a shell for a command that is not there, and for one that cannot be run.
     const NOT_FOUND: u8 = 127;
     const NOT_RUNNABLE: u8 = 126;
-    let error = command.exec();
     output::print_error(&Text::new(format!(
         "cannot run {}: {error}",
         command.get_program().display()
