@@ -318,12 +318,16 @@ fn ctrl_z_and_fg_in_a_shell_are_as_without_gputop() {
     let mut terminal = Terminal::run(&mut shell, 200, 24);
     let gputop = env!("CARGO_BIN_EXE_gputop");
     terminal.keys(&format!(
-        "{gputop} run --fail-on-leak --allow-unjudged -- python3 -B {PROGRAM} signals\r"
+        "{gputop} run --fail-on-leak --allow-unjudged -- python3 -B {PROGRAM} continued signals\r"
     ));
     terminal.wait_for("ready");
     terminal.keys(CTRL_Z);
     terminal.wait_for("Stopped");
     terminal.keys("fg\r");
+    // The shell has given the terminal back by then: before, it would read the next line itself.
+    terminal.wait_until("the command continues", |screen| {
+        (screen.contents().lines()).any(|line| line.trim() == "continued")
+    });
     terminal.keys("line\r");
     terminal.wait_for("read line");
     terminal.wait_for("nothing was judged");

@@ -100,6 +100,10 @@ def count_signals():
     print("read %s" % sys.stdin.readline().strip(), flush=True)
 
 
+def tell_when_continued():
+    signal.signal(signal.SIGCONT, lambda number, _: os.write(1, b"continued\n"))
+
+
 def hold_devices():
     """Opens files that stand for device files, until the process ends."""
     for path in os.environ["DEVICES"].split():
@@ -117,6 +121,7 @@ PARTS = {
     "freed after tests": lambda: run_tests(test_freed_later),
     "devices": hold_devices,
     "signals": count_signals,
+    "continued": tell_when_continued,
     "fail": lambda: sys.exit(7),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "print": lambda: print("printed", flush=True),

@@ -414,18 +414,28 @@ class Probe:
         if self.last_state is not None:
             self.last_state.note()
         self._plan(now)
-        is_new = self.requests.answer is not answer or self._published_reading is not self.reading
+        leaks = self._likely_leaks()
+        is_new = (
+            self.requests.answer is not answer
+            or self._published_reading is not self.reading
+            or self._published_leaks != leaks
+        )
         if is_new or now - published >= QUIET:
             self._read_levels(False)
             self._open_again()
-            self._published_reading = self.reading
+            self._published_reading, self._published_leaks = self.reading, leaks
             self.state.write(encode(self, self.state.room()))
             if self.last_state is not None:
                 self.last_state.write()
             return now
         return published
 
-    _published_reading = None
+    _published_reading, _published_leaks = None, []
+
+    def _likely_leaks(self):
+        """The holders of the leaks that are likely: a new one is published at once."""
+        published = self.diagnosis.published if self.diagnosis is not None else {}
+        return [leak["held_by"] for leak in published.get("leaks", ()) if leak["sure"] == "likely"]
 
     def _open_again(self):
         """Makes the memfds that the program has closed. The last ones only say that the probe
