@@ -345,6 +345,9 @@ class CauseTest(unittest.TestCase):
         self.assertEqual(self.decide(via("hook")), "hooks_registered")
         self.assertEqual(self.decide(via("module")), "model_copies")
         self.assertEqual(self.decide(create_graph=object()), "create_graph")
+        # What nothing explains is told when it lasts.
+        told = [causes.is_told(causes.Facts(), 9, seconds) for seconds in (12.0, 30.0)]
+        self.assertEqual(told, [False, True])
         # A model that moves to the GPU brings parameters, too.
         self.assertFalse(causes.is_told(causes.Facts(holder=via("module")), 9, 60.0))
         line = object()

@@ -123,6 +123,8 @@ class Facts:
 
 # A growth that lasts so many looks is told although nothing explains it.
 _LOOKS = 4
+# Seconds for which a growth that nothing explains lasts before it is told: an evaluation is shorter.
+_UNKNOWN = 20.0
 # A holder of a smaller part of the blocks that came is not surely the cause.
 _COVERS = 0.8
 # Seconds for which a cache must fill before it may be a leak.
@@ -201,7 +203,7 @@ def is_told(facts, looks, seconds):
         return False
     if facts.is_cache or facts.is_temporary:
         return seconds >= _CACHE
-    return looks >= _LOOKS
+    return looks >= _LOOKS and (cause != "unknown" or seconds >= _UNKNOWN)
 
 
 def _is_sum(holder):

@@ -340,7 +340,8 @@ class Diagnosis:
                     "bytes": gap,
                     "held_by": [],
                 }
-                fragments.update(cause="fragmentation", title=title, sure="likely", advice=advice)
+                # One phase, such as an evaluation, may have needed other sizes than the rest.
+                fragments.update(cause="fragmentation", title=title, sure="maybe", advice=advice)
                 fields.append(fragments)
         return fields[:_MOST_LEAKS]
 

@@ -178,10 +178,10 @@ class Search:
         modules = [(frame.f_globals.get("__name__") or "").split(".")[0] for frame in self.running]
         if package not in modules:
             return None
-        for frame in self.running[modules.index(package) :]:
-            if not is_library(frame.f_code.co_filename):
-                return code_lines.Line(frame.f_code, frame.f_lineno)
-        return None
+        frame = self.running[modules.index(package)]
+        while frame is not None and is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        return code_lines.Line(frame.f_code, frame.f_lineno) if frame else None
 
     def _weak(self, text, kind, node, name=None, owner=None, library=None, steps=None, codes=()):
         """The holder for tensors that only an object of a library holds, with the user's line next
