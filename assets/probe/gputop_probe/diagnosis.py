@@ -693,6 +693,8 @@ class _Leak:
             self.fields["bytes_per_second"] = by_second
         self.fields["bytes"] = amount
         self.fields["held_by"] = [facts.holder.text] if facts.holder else []
+        if cause == "create_graph":
+            self.fields["held_by"] = ["graph of backward(), %s" % facts.create_graph]
         self.fields["cause"] = cause
         self.fields["title"] = title
         self.fields["sure"] = sure if sure != "likely" or len(blocks) >= 8 else "maybe"
