@@ -180,7 +180,15 @@ class Diagnosis:
             if not container.has_grown:
                 continue
             if causes.is_told(facts, 1, growth.seconds):
-                self._leaks.append(_Leak(*candidate))
+                # The same name may have held an earlier container.
+                confirmed = _Leak(*candidate)
+                self._leaks = [
+                    leak
+                    for leak in self._leaks
+                    if leak.group != confirmed.group
+                    or leak.fields["held_by"] != confirmed.fields["held_by"]
+                ]
+                self._leaks.append(confirmed)
             elif facts.is_cache or facts.is_temporary:
                 self._candidates.append(candidate)
                 self._confirm_at = time.monotonic() + LATER

@@ -50,7 +50,7 @@ def caller():
 
 
 class Mark:
-    """What was on the GPUs at a mark.
+    """The memory of the GPUs at a mark.
 
     `allocated` is {device: bytes}. `groups` is {key: [count, bytes]} with the keys of `key_of`, and
     None if only the totals were read. `lines` has, by key, the bytes of each line that allocated
@@ -292,7 +292,7 @@ class Ledger:
         return [pair.publish() for pair in list(self._pairs.values())]
 
     def answer(self, since, until):
-        """What changed from a mark to another, both named, or to a `Mark`. Returns the fields of
+        """Compares a mark with another, both named, or with a `Mark`. Returns the fields of
         the answer; raises LookupError with a sentence.
         """
         marks = list(self.marks)

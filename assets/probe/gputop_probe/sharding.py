@@ -1,4 +1,4 @@
-"""What one GPU holds of a training step that n GPUs share, by formula.
+"""The memory of one GPU in a training step that n GPUs share, by formula.
 
 The step runs as on one GPU. At each time of it, one of n GPUs holds an nth of what is sharded:
 
@@ -48,7 +48,7 @@ class Sharding:
         return shared + (["gathered"] if self.stage == 3 else []) + (["peak"] if shared else [])
 
     def assumptions(self, model):
-        """What is taken for granted, as sentences."""
+        """The assumptions of the formula, as sentences."""
         if self.kind is None:
             yield "one GPU"
         elif self.kind == "zero":
