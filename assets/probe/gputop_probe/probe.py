@@ -75,7 +75,7 @@ class Probe:
         # The UUID of each device, by its index.
         self.uuids = {}
         # By the index of a device: its allocated bytes after the last step, its highest allocated
-        # bytes, the step that raised those last, and the allocated bytes from which that step rose.
+        # bytes, the step that raised those last, and the allocated bytes soon after that step.
         self.levels = {}
         # Why no tensors are looked at now, as a sentence; None: they are.
         self.waits = None
@@ -195,7 +195,9 @@ class Probe:
                     self.diagnosis.after_step(self.steps.count)
                 if now >= self._next_levels:
                     self._read_levels(True)
-                    self._next_levels = now + self.share * (time.monotonic() - now)
+                    # One slow reading does not make the next ones old.
+                    spent = time.monotonic() - now
+                    self._next_levels = now + min(self.share * spent, self.interval)
                 if self._wanted_at is None and self.steps.count <= FIRST_STEPS:
                     self._wanted_at = now
                 if self._wanted_at is not None or self._tasks:
@@ -318,7 +320,9 @@ class Probe:
         for index, (floor, highest, step, base) in list(self.levels.items()):
             current, peak = self.allocator.levels(index)
             if peak != highest and step != self.steps.count:
-                step, base = self.steps.count, floor
+                step, base = self.steps.count, None
+            if is_floor and base is None:
+                base = current
             self.levels[index] = (current if is_floor else floor, peak, step, base)
 
     def mark(self, name, at, since):

@@ -224,7 +224,7 @@ pub struct ProbeDevice {
     pub peak: Option<Bytes>,
     /// The step that last raised the peak.
     pub peak_step: Option<u64>,
-    /// The memory of live tensors before that step; absent when it is not known.
+    /// The memory of live tensors soon after that step; absent when it is not known.
     #[serde(rename = "peak_base_bytes")]
     pub peak_base: Option<Bytes>,
     /// The last reading at the end of a step; absent before the first one.
