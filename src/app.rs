@@ -115,8 +115,10 @@ pub enum List {
 pub struct App {
     pub(crate) options: AppOptions,
     pub(crate) size: (u16, u16),
-    /// The areas of the screen: [`App::refresh`] divides it anew after each event.
+    /// The areas of the screen: [`App::refresh`] divides it anew.
     layout: Option<Layout>,
+    /// Whether an event came since the last [`App::refresh`].
+    is_stale: bool,
     pub(crate) theme: ThemeName,
     /// The background of the terminal; `None` while it is not known.
     background: Option<Background>,
@@ -164,6 +166,7 @@ impl App {
             options,
             size: (0, 0),
             layout: None,
+            is_stale: false,
             theme: ThemeName::default(),
             background: None,
             host_line: true,
@@ -301,8 +304,17 @@ impl App {
             .or_else(|| self.under_cursor())
     }
 
-    /// Changes the state for an event. Returns the effect that the event asks for, if any.
+    /// Changes the state for an event, and brings the screen up to date. Returns the effect that
+    /// the event asks for, if any.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
+        let effect = self.take(event);
+        self.settle();
+        effect
+    }
+
+    /// Changes the state for an event as [`App::update`] does, but leaves rows, cursors and troubles
+    /// as they were until [`App::settle`]. A fleet sends many lines between two frames.
+    pub fn take(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
             Event::Line(host, line) if self.is_jumping() => {
                 self.take_line_of_jump(host, *line);
@@ -325,21 +337,13 @@ impl App {
                 self.data.advance(elapsed, self.options.is_recording);
                 self.notice.advance(elapsed);
                 self.troubles.advance(elapsed);
-                self.update_troubles();
                 self.active_recording
                     .iter_mut()
                     .for_each(|recording| recording.advance(elapsed));
                 self.click.advance(elapsed);
                 self.typed_number.advance(elapsed);
                 self.last_look.advance(elapsed, self.data.live());
-                // Time alone moves no row, except that of a host which does not answer.
-                if self
-                    .fleet()
-                    .hosts()
-                    .any(|(_, model)| model.latest().is_none())
-                {
-                    self.refresh();
-                }
+                self.is_stale = true;
                 let dialog = self.modes.end_dialog_mut()?;
                 let now = self.data.shown().host(dialog.host)?.now();
                 return commands(dialog.host, dialog.due_commands(now));
@@ -381,9 +385,16 @@ impl App {
                 None
             }
         };
-        let effect = effect.and_then(|effect| self.allow(effect));
-        self.refresh();
-        effect
+        self.is_stale = true;
+        effect.and_then(|effect| self.allow(effect))
+    }
+
+    /// Brings rows, cursors, troubles and the layout up to date with the events before. Needed
+    /// before the app is drawn, and before the user acts on what was drawn.
+    pub fn settle(&mut self) {
+        if std::mem::take(&mut self.is_stale) {
+            self.refresh();
+        }
     }
 
     /// Returns the theme to draw with: the user's, or one that suits the background.

@@ -1,6 +1,6 @@
 //! The fleet: all hosts, each with its own model. One host is a fleet of one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{HostModel, HostProcess, HostSubject, Past};
 use crate::base::text::Text;
@@ -59,9 +59,15 @@ impl Fleet {
     /// the line starts from another snapshot of this host than the latest one: a full line is
     /// needed.
     pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
-        let is_full = matches!(line, Line::Full(_));
-        let applied = self.0.entry(host).or_default().model.apply(line);
-        if is_full {
+        let entry = self.0.entry(host).or_default();
+        let reported = |host: &FleetHost| {
+            host.model
+                .latest()
+                .map(|latest| latest.host.facts.name.clone())
+        };
+        let before = matches!(line, Line::Full(_)).then(|| reported(entry));
+        let applied = entry.model.apply(line);
+        if before.is_some_and(|before| before != reported(entry)) {
             self.find_names();
         }
         applied
@@ -130,7 +136,7 @@ impl Fleet {
     }
 
     fn find_names(&mut self) {
-        let mut taken: Vec<Text> = Vec::new();
+        let mut taken: HashSet<Text> = HashSet::new();
         let typed = |host: &FleetHost| host.label.as_ref().and_then(|label| label.name.clone());
         // A host that is called by its own name cannot take the name that the user typed for
         // another.
@@ -153,7 +159,7 @@ impl Fleet {
                 }
                 host.name = Text::new(format!("{name}#{number}"));
             }
-            taken.push(host.name.clone());
+            taken.insert(host.name.clone());
         }
     }
 

@@ -58,6 +58,9 @@ use crate::view::{self, Theme};
 /// while no lines come.
 const TICK: Duration = Duration::from_millis(1050);
 
+/// The shortest time between two ticks that lines bring.
+const SHORTEST_TICK: Duration = Duration::from_millis(50);
+
 /// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
 
@@ -330,9 +333,7 @@ impl<'a> Session<'a> {
             sources,
             now,
             screen_state: ScreenState::Outdated,
-            pacer: FramePacer {
-                next: now + FIRST_FRAME + FramePacer::FRAME,
-            },
+            pacer: FramePacer::new(options.sources.len(), now + FIRST_FRAME),
             unread_end: None,
             is_blank: true,
             expects_continue: false,
@@ -442,6 +443,7 @@ impl<'a> Session<'a> {
 
     fn draw(&mut self) {
         self.awaits_colours_until = None;
+        self.app.settle();
         self.screen
             .draw(|buffer| view::draw(buffer, &self.theme, &self.app));
         let unread = self.app.unread_end();
@@ -464,6 +466,14 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Ticks before an event of a source, but not for each of the many lines of a fleet.
+    fn tick_for_line(&mut self) -> Option<SessionEnd> {
+        if self.now.elapsed() < SHORTEST_TICK {
+            return None;
+        }
+        self.tick()
+    }
+
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
@@ -475,7 +485,12 @@ impl<'a> Session<'a> {
     /// Passes an event to the app and performs the effect that it asks for.
     fn update(&mut self, event: Event) -> Option<SessionEnd> {
         self.screen_state = self.screen_state.max(ScreenState::Outdated);
-        let effect = self.app.update(event);
+        let is_of_user = matches!(event, Event::Key(_) | Event::Mouse(_));
+        let effect = self.app.take(event);
+        if is_of_user {
+            // The next key may come before the next frame, and acts on what this one changed.
+            self.app.settle();
+        }
         // The user may have chosen the theme just now.
         self.ask_for_background();
         effect.and_then(|effect| self.perform(effect))
@@ -524,7 +539,7 @@ impl<'a> Session<'a> {
             // The lines of a jump change nothing on the screen, and are many.
             return self.update(event);
         }
-        self.tick().or_else(|| self.update(event))
+        self.tick_for_line().or_else(|| self.update(event))
     }
 
     fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<SessionEnd>> {
