@@ -23,6 +23,7 @@ mod procfs;
 mod pytorch;
 mod sampler;
 mod scan;
+mod shared_lines;
 mod worker;
 
 pub(crate) mod attach;
@@ -39,6 +40,8 @@ use anyhow::Context;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
+use self::actions::{CommandInput, CommandReader};
+use self::shared_lines::AfterShared;
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
@@ -227,7 +230,17 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     if let Ok(lines) = std::env::var(launchers::VARIABLE) {
         launchers::add(launchers::parse(&lines));
     }
-    main_loop::run(options).context("cannot start a thread of the agent")?;
+    let mut reader = CommandReader::new(rustix::stdio::stdin());
+    let after = if std::env::var_os(shared_lines::VARIABLE).is_some() {
+        shared_lines::pass_on(&mut reader)
+    } else {
+        AfterShared::ReadHost(Vec::new())
+    };
+    let AfterShared::ReadHost(first) = after else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    main_loop::run(options, CommandInput { first, reader })
+        .context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -322,6 +322,10 @@ impl App {
             }
             Event::Line(host, line) => self.take_line(host, *line),
             Event::Past(host, past) => self.begin_after(host, &past),
+            Event::RecorderPast(host, past) => {
+                self.data.live_mut().continue_from_recorder(host, &past);
+                None
+            }
             Event::Key(key) => {
                 self.alerts.read(self.data.shown());
                 self.troubles.press();

@@ -13,5 +13,6 @@ pub(crate) mod private_folder;
 pub(crate) mod probe_files;
 pub(crate) mod process_start;
 pub(crate) mod recorder_note;
+pub(crate) mod recorder_socket;
 pub(crate) mod rests;
 pub(crate) mod settings_text;

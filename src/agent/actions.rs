@@ -27,11 +27,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getpid, getppid, getrlimit};
-use rustix::stdio;
 
 use self::audit::{Audit, SignalMode};
 use self::caution::{Requester, caution};
-use self::command_reader::CommandReader;
+pub(super) use self::command_reader::CommandReader;
 pub(super) use self::force::{continue_stopped, finish_forced_end};
 use self::held::HeldProcess;
 use self::inspect::Inspector;
@@ -53,9 +52,15 @@ pub(super) const THREAD: &str = "actions";
 
 pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
 
-/// Starts the thread. It performs commands from the standard input, and ends the agent when the
-/// standard input closes.
+/// The commands of the viewer: those that were read already, and the input of those to come.
+pub(super) struct CommandInput {
+    pub first: Vec<Command>,
+    pub reader: CommandReader<'static>,
+}
+
+/// Starts the thread. It performs the commands, and ends the agent when their input closes.
 pub(super) fn spawn(
+    input: CommandInput,
     targets: CommandTargets,
     events: mpsc::Sender<AgentEvent>,
     replies: ReplySender,
@@ -67,7 +72,7 @@ pub(super) fn spawn(
     thread::Builder::new()
         .name(THREAD.to_owned())
         .spawn(move || {
-            handler.run(stdio::stdin());
+            handler.run(input.first, input.reader);
             if let Some(audit) = handler.audit {
                 audit.finish(AUDIT_WAIT);
             }
@@ -129,8 +134,11 @@ impl CommandHandler {
         }
     }
 
-    fn run(&mut self, input: impl AsFd) {
-        let mut reader = CommandReader::new(&input);
+    fn run(&mut self, first: Vec<Command>, mut reader: CommandReader<'_>) {
+        let input = reader.input;
+        for command in first {
+            self.perform(command);
+        }
         loop {
             let (has_input, ended) = match self.wait(&input) {
                 Ok(ready) => ready,

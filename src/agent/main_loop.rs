@@ -16,6 +16,7 @@ use std::time::Duration;
 use self::pass_readers::PassReaders;
 use self::pass_schedule::PassSchedule;
 use self::scan_state::ScanState;
+use super::actions::CommandInput;
 use super::line_writer::LineWriter;
 use super::sampler::{self, Sampler};
 use super::scan::ScanResult;
@@ -46,7 +47,7 @@ struct MainLoop {
 }
 
 /// Runs the main loop. Returns only when a thread cannot be started.
-pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
+pub(super) fn run(options: &AgentOptions, input: CommandInput) -> io::Result<()> {
     let is_demo = options.demo != SimulatedMachine::None;
     let (events, received) = mpsc::channel();
     let now = clock::now();
@@ -59,7 +60,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     // output.
     let actions_due = now.after(ACTIONS_WAIT);
     let mut start_actions =
-        Some(|| actions::spawn(targets, events, replies, options.readonly, !is_demo));
+        Some(|| actions::spawn(input, targets, events, replies, options.readonly, !is_demo));
     loop {
         main_loop.on_time(clock::now())?;
         let actions_due = start_actions.as_ref().map(|_| actions_due);

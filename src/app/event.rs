@@ -6,6 +6,7 @@ use crate::base::terminal::Background;
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::model::{HostLabel, OutlinePart, Past};
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -21,6 +22,8 @@ pub enum Event {
     Line(HostKey, Box<Line>),
     /// The past of this host was read from a file.
     Past(HostKey, Box<Past>),
+    /// A recorder on this host tells what it knows.
+    RecorderPast(HostKey, Box<Checkpoint>),
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse was clicked, or its wheel turned.

@@ -3,6 +3,7 @@
 //!
 //! The lines of agents pass through unchanged.
 
+mod sharing;
 mod tell;
 mod viewer_lines;
 
@@ -18,23 +19,27 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use self::sharing::Sharing;
 use self::tell::{TELL_HEADING, TellArgs, Telling};
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::files::folders::recording_file;
 use crate::files::recorder_note::OwnNote;
+use crate::files::recorder_socket::RecorderSocket;
 use crate::flags::{AgentArgs, HostArgs, values};
 use crate::logs::recording_output::RecordingOutput;
-use crate::model::{Fleet, HostLabel};
+use crate::model::{Fleet, HostLabel, HostModel};
 use crate::notify::{Destination, Message};
 use crate::output::{Exit, print_error};
-use crate::protocol::agent_options::DEFAULT_INTERVAL;
+use crate::protocol::agent_options::{DEFAULT_INTERVAL, SimulatedMachine};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
-use crate::source::{RecordingLimits, RecordingReader, RecordingWriter, SourceEvent, Sources, Tap};
+use crate::source::{
+    RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap,
+};
 
 /// The time from the end of a source to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
@@ -150,6 +155,7 @@ pub(crate) fn run(args: &RecordArgs, destinations: Vec<Destination>) -> anyhow::
             .min();
             tokio::select! {
                 () = ends.next() => break,
+                () = recorder.sharing.came.notified() => recorder.sources.send(HostKey::FIRST, Command::Full),
                 event = recorder.sources.next() => recorder.receive(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => recorder.act_on_time(),
             }
@@ -254,6 +260,10 @@ struct Recorder {
     restarts: BTreeMap<HostKey, Instant>,
     /// `None` where nobody is told anything.
     telling: Option<Telling>,
+    /// The other gputops on this host that get its lines.
+    sharing: Sharing,
+    /// Their socket; `None` where another recorder has it, and without this host.
+    _socket: Option<RecorderSocket>,
 }
 
 impl Recorder {
@@ -264,7 +274,19 @@ impl Recorder {
     ) -> anyhow::Result<Self> {
         let raw = RawLines::default();
         let queue = Arc::clone(&raw);
-        let tap = Tap::new(move |host, _, raw| {
+        let sources = args.hosts.sources(&args.agent, args.agent.given_interval());
+        let sharing = Sharing::default();
+        let socket = match sources.first() {
+            Some(Source::LocalAgent(agent)) if agent.demo == SimulatedMachine::None => {
+                sharing.start()
+            }
+            _ => None,
+        };
+        let readers = sharing.clone();
+        let tap = Tap::new(move |host, line, raw| {
+            if host == HostKey::FIRST {
+                readers.pass_on(line, raw);
+            }
             queue
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -272,10 +294,7 @@ impl Recorder {
                 .or_default()
                 .push_back(raw.to_vec());
         });
-        let sources = Sources::start(
-            args.hosts.sources(&args.agent, args.agent.given_interval()),
-            Some(tap),
-        )?;
+        let sources = Sources::start(sources, Some(tap))?;
         let mut fleet = Fleet::default();
         for (host, source) in sources.hosts() {
             fleet.set_label(
@@ -296,6 +315,8 @@ impl Recorder {
             interval: args.interval(),
             restarts: BTreeMap::new(),
             telling,
+            sharing,
+            _socket: socket,
         })
     }
 
@@ -363,6 +384,9 @@ impl Recorder {
                 if let Some(raw) = raw {
                     self.waiting.add(host, raw, line);
                 }
+                if host == HostKey::FIRST && self.sharing.awaits_past() {
+                    self.send_past();
+                }
                 // The first lines show at once whether writing succeeds.
                 if self.waiting.bytes >= MOST_WAITING || !self.output.writer.has_written() {
                     self.record_waiting();
@@ -390,8 +414,23 @@ impl Recorder {
                     self.output.fleet.name(host)
                 )));
             }
-            SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) | SourceEvent::Player(_) => {}
+            SourceEvent::Past(..)
+            | SourceEvent::Named(..)
+            | SourceEvent::RecordingEnded(_)
+            | SourceEvent::Player(_) => {}
         }
+    }
+
+    /// Tells a new reader what this recorder knows of its host.
+    fn send_past(&mut self) {
+        self.record_waiting();
+        let checkpoint = self
+            .output
+            .fleet
+            .host(HostKey::FIRST)
+            .and_then(HostModel::checkpoint);
+        self.sharing
+            .send_past(checkpoint.map(|checkpoint| Line::Checkpoint(Box::new(checkpoint))));
     }
 
     fn record_waiting(&mut self) {

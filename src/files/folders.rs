@@ -3,6 +3,12 @@
 use std::env;
 use std::path::PathBuf;
 
+use rustix::process::geteuid;
+
+/// For tests: the prefix of the plain files that stand in for GPUs. The shared folder is beside
+/// them.
+const DEVICES_VARIABLE: &str = "GPUTOP_DEVICES";
+
 /// Returns the path of a file of gputop in the folder for settings; `None` without a home
 /// directory.
 pub(crate) fn config_file(name: &str) -> Option<PathBuf> {
@@ -40,6 +46,19 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
 /// none.
 pub(crate) fn runtime_folder() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR")
+}
+
+/// Returns gputop's folder that is the same in all sessions of a user, whether or not somebody is
+/// logged in. Variables such as `XDG_RUNTIME_DIR` and `TMPDIR` are set in some of them only, and a
+/// folder of the login does not outlive it, as a job may.
+pub(crate) fn shared_folder() -> PathBuf {
+    match env::var_os(DEVICES_VARIABLE) {
+        Some(mut prefix) => {
+            prefix.push("-locks");
+            prefix.into()
+        }
+        None => format!("/tmp/gputop-{}", geteuid().as_raw()).into(),
+    }
 }
 
 fn below_home(variable: &str, default: &str) -> Option<PathBuf> {

@@ -14,6 +14,11 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
+    verify(path)
+}
+
+/// Opens a folder that exists, if only this user may enter it.
+pub(crate) fn verify(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = fs::openat(CWD, path, flags, Mode::empty())?;
     let stat = fs::fstat(&folder)?;

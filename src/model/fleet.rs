@@ -171,7 +171,7 @@ impl Fleet {
     }
 
     /// Lets a host go on from what a recorder saw on it.
-    pub(crate) fn continue_from_recorder(&mut self, host: HostKey, past: &Past) {
+    pub(crate) fn continue_from_recorder(&mut self, host: HostKey, past: &Checkpoint) {
         if let Some(host) = self.0.get_mut(&host) {
             host.model.continue_from_recorder(past);
         }

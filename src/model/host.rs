@@ -179,25 +179,23 @@ impl HostModel {
 
     /// Goes on from what a recorder saw, which runs on the same host. Evidence then names the
     /// recorder.
-    pub(crate) fn continue_from_recorder(&mut self, past: &Past) {
-        let Some(latest) = self
-            .latest
-            .as_ref()
-            .filter(|latest| latest.host.facts.boot_id == past.boot_id)
-        else {
-            return;
-        };
+    pub(crate) fn continue_from_recorder(&mut self, past: &Checkpoint) {
+        let Some(latest) = &self.latest else { return };
         let recorded = RecordedTime {
-            until: past.checkpoint.at,
+            until: past.at,
             resumed: latest.at,
         };
-        self.restore(&past.checkpoint, Some(recorded));
+        self.restore(past, Some(recorded));
     }
 
     /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody
     /// saw. Of a past before the last boot, the news only name the file.
     pub(crate) fn begin_after(&mut self, past: &Past) {
         let Some(latest) = &self.latest else { return };
+        // A recorder knows all that an earlier viewer saw, and the time between.
+        if self.records.recorded.is_some() {
+            return;
+        }
         let (now, unix_ms) = (latest.at, latest.unix_ms);
         if past.boot_id != latest.host.facts.boot_id {
             let sentence = format!(

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::base::units::Moment;
 
-/// The derived state of a host. It stands in recordings after a full line; an agent never writes
-/// one.
+/// The derived state of a host. It stands after a full line in recordings, and in the lines of a
+/// recorder that an agent passes on.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
     /// The version of the state. A reader ignores a checkpoint of another version than its own.

@@ -34,7 +34,7 @@ pub enum Line {
     Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),
-    /// The state that was derived from the lines before: only in recordings.
+    /// The state that was derived from the lines before: in recordings, and from a recorder.
     Checkpoint(Box<Checkpoint>),
 }
 

@@ -225,7 +225,7 @@ async fn forward_lines(
 ) -> Option<String> {
     let subject = kind.subject();
     let host = reporter.host;
-    let mut noted = None;
+    let (mut noted, mut has_past) = (None, false);
     let mut note_due: Option<Instant> = None;
     // The agent may be of an earlier version, which masks less.
     let mut masker = LineMasker::default();
@@ -254,9 +254,17 @@ async fn forward_lines(
             Err(error) => return Some(format!("cannot read from {subject}: {error}")),
         };
         let line = &*masker.mask(line);
-        match limits::parse(line)
-            .map(|line| line.filter(|line| !matches!(line, Line::Checkpoint(_))))
-        {
+        match limits::parse(line) {
+            // One checkpoint of a recorder on another host comes with each connection. More of them
+            // would replace the history of the host again and again.
+            Ok(Some(Line::Checkpoint(past))) => {
+                if kind == ProcessKind::Via
+                    && !std::mem::replace(&mut has_past, true)
+                    && !reporter.send(SourceEvent::Past(host, past)).await
+                {
+                    return None;
+                }
+            }
             Ok(Some(parsed)) => {
                 if let Some(tap) = &reporter.tap {
                     tap.copy(host, &parsed, line);
@@ -268,8 +276,7 @@ async fn forward_lines(
                     return None;
                 }
             }
-            // The agent may be of a later version, which sends more kinds of lines. Checkpoints are
-            // only in recordings: one from elsewhere would replace the history of the host.
+            // The agent may be of a later version, which sends more kinds of lines.
             Ok(None) => {}
             Err(reason) => return Some(format!("{subject}: {reason}")),
         }

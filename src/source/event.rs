@@ -1,6 +1,7 @@
 //! The events that a source sends.
 
 use crate::base::text::Text;
+use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerReport;
@@ -10,6 +11,9 @@ use crate::protocol::playback::PlayerReport;
 pub enum SourceEvent {
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
+    /// A recorder runs on this host, and tells what it knows. The event comes after the first full
+    /// line of the host.
+    Past(HostKey, Box<Checkpoint>),
     /// A recording names this host. The event comes before the first line of the host.
     Named(HostKey, Text),
     /// The command of this host wrote this text to its standard error, and still runs.

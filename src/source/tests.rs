@@ -184,17 +184,21 @@ fn a_tap_gets_each_raw_line_that_is_understood_with_its_host() {
     assert_eq!(lines, [(0, reply(1)), (0, reply(2)), (1, reply(3))]);
 }
 
-/// A checkpoint replaces the history of a host: no agent may do that.
+/// A checkpoint replaces the history of its host, so a host may send one, not one after the other.
 #[test]
-fn a_checkpoint_of_an_agent_is_left_out() {
+fn one_checkpoint_of_a_connection_is_the_past_and_further_ones_are_left_out() {
     let checkpoint = r#"{"kind":"checkpoint","version":1,"time_ms":1,"unix_time_ms":1,"state":{}}"#;
-    let event = run(async {
-        start([format!("echo '{checkpoint}'; echo over >&2").as_str()])
-            .next()
-            .await
+    let text = format!("echo '{checkpoint}'; echo '{checkpoint}'; echo over >&2");
+    run(async {
+        let mut sources = start([text.as_str()]);
+        let past = sources.next().await;
+        assert!(
+            matches!(&past, SourceEvent::Past(HostKey::FIRST, past) if past.version == 1),
+            "{past:?}"
+        );
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Ended(HostKey::FIRST, "the command ended: over".into())
+        );
     });
-    assert_eq!(
-        event,
-        SourceEvent::Ended(HostKey::FIRST, "the command ended: over".into())
-    );
 }

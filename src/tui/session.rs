@@ -273,6 +273,7 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
 fn event_of_source(event: SourceEvent) -> Event {
     match event {
         SourceEvent::Line(host, line) => Event::Line(host, line),
+        SourceEvent::Past(host, past) => Event::RecorderPast(host, past),
         SourceEvent::Note(host, note) => Event::Said(host, note),
         SourceEvent::Named(host, name) => Event::Host(
             host,

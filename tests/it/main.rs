@@ -83,6 +83,7 @@ mod screens;
 mod screenshot;
 mod scripts;
 mod secrets;
+mod shared_lines;
 mod sources;
 mod ssh_sessions;
 mod stopwatch;

@@ -1,7 +1,7 @@
 //! Splits the standard input into lines, and parses each as a command.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
@@ -9,8 +9,8 @@ use crate::agent::print_error;
 use crate::protocol::command::Command;
 
 /// Reads commands, and keeps the beginning of a line that is not complete yet.
-pub(super) struct CommandReader<'a> {
-    input: BorrowedFd<'a>,
+pub(in crate::agent) struct CommandReader<'a> {
+    pub(super) input: BorrowedFd<'a>,
     line: Vec<u8>,
     /// Whether the beginning of the line was dropped, since it is too long for a command.
     is_overlong: bool,
@@ -26,9 +26,9 @@ impl<'a> CommandReader<'a> {
     /// it is full, printing would block this thread.
     const MOST_ERRORS: u32 = 64;
 
-    pub(super) fn new(input: &'a impl AsFd) -> Self {
+    pub(in crate::agent) fn new(input: BorrowedFd<'a>) -> Self {
         Self {
-            input: input.as_fd(),
+            input,
             line: Vec::new(),
             is_overlong: false,
             errors_left: Self::MOST_ERRORS,
@@ -41,7 +41,7 @@ impl<'a> CommandReader<'a> {
     /// # Errors
     ///
     /// When the input has ended, or cannot be read.
-    pub(super) fn read(&mut self) -> io::Result<Vec<Command>> {
+    pub(in crate::agent) fn read(&mut self) -> io::Result<Vec<Command>> {
         let mut bytes = [0; 16384];
         let length = match rustix::io::read(self.input, &mut bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -81,6 +81,8 @@ impl<'a> CommandReader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use rustix::pipe::pipe;
 
     use super::super::CommandHandler;
@@ -90,7 +92,7 @@ mod tests {
     #[track_caller]
     fn check(pieces: &[&[u8]], expected: &[Command]) {
         let (reader, writer) = pipe().expect("a pipe");
-        let mut input = CommandReader::new(&reader);
+        let mut input = CommandReader::new(reader.as_fd());
         let mut commands = Vec::new();
         for piece in pieces {
             for part in piece.chunks(4096) {

@@ -5,20 +5,15 @@
 //! lock of each of its GPUs, and the kernel releases a lock when no process has the file open any
 //! more: after the command and its children have ended.
 
+use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::{env, io};
 
 use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
+use crate::files::folders::shared_folder;
 use crate::files::private_folder;
 use crate::protocol::snapshot::GpuUuid;
-
-/// For tests: the prefix of the plain files that stand in for GPUs. Their locks have a folder
-/// beside them.
-const DEVICES_VARIABLE: &str = "GPUTOP_DEVICES";
 
 /// The locked file of a GPU. Not closed on exec: the command inherits the file and its lock.
 pub(super) type GpuLock = OwnedFd;
@@ -30,7 +25,7 @@ pub(super) struct LockFolder(OwnedFd);
 impl LockFolder {
     /// Opens the folder, and waits while another `gputop free` chooses, which takes microseconds.
     pub(super) fn open() -> Result<Self, String> {
-        let path = path();
+        let path = shared_folder();
         let locked = private_folder::open(&path).and_then(|folder| {
             fs::flock(&folder, FlockOperation::LockExclusive)?;
             Ok(folder)
@@ -67,18 +62,5 @@ impl LockFolder {
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Returns the path of the folder, which is the same in all sessions of a user. Variables such as
-/// `XDG_RUNTIME_DIR` and `TMPDIR` are set in some of them only, and a folder of the login does not
-/// outlive it, as a job may.
-fn path() -> PathBuf {
-    match env::var_os(DEVICES_VARIABLE) {
-        Some(mut prefix) => {
-            prefix.push("-locks");
-            prefix.into()
-        }
-        None => format!("/tmp/gputop-{}", geteuid().as_raw()).into(),
     }
 }

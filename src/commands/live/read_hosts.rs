@@ -316,7 +316,7 @@ impl Watch {
         };
         let hosts: Vec<HostKey> = self.hosts.keys().copied().filter(is_here).collect();
         for host in hosts {
-            self.fleet.continue_from_recorder(host, &past);
+            self.fleet.continue_from_recorder(host, &past.checkpoint);
         }
     }
 
@@ -350,6 +350,7 @@ impl Watch {
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => self.apply(host, *line),
+            SourceEvent::Past(host, past) => self.fleet.continue_from_recorder(host, &past),
             SourceEvent::Named(host, name) => {
                 self.fleet.set_label(
                     host,

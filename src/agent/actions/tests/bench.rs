@@ -66,7 +66,7 @@ impl TestHandler {
         handler.longest_stop = DEADLINE;
         let thread = thread::spawn(move || {
             prepare();
-            handler.run(reader);
+            handler.run(Vec::new(), CommandReader::new(reader.as_fd()));
             handler.audit.expect("the test gave a log").finish(DEADLINE);
         });
         Self {

@@ -171,7 +171,7 @@ fn a_look_knows_what_a_recorder_saw() {
             "ok",
             "a program that computes under PID 1 may be under nohup"
         );
-        story.model.continue_from_recorder(&past);
+        story.model.continue_from_recorder(&past.checkpoint);
         let expected = format!(
             "its launcher (100, python /opt/env/bin/accelerate launch train.py) ended {when}, but it still computes; still \
              holds 6.0 GiB"

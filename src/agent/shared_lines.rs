@@ -1,0 +1,142 @@
+//! Passes on the lines of a recorder of the same user instead of reading the host again.
+//!
+//! An agent for a viewer of another host begins so, where a recorder runs. It becomes an agent that
+//! reads the host itself as soon as a command needs more than lines: to inspect, to end, to ask a
+//! probe. The recorder's socket is for reading only.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::stdio;
+
+use super::actions::CommandReader;
+use crate::base::terminal;
+use crate::files::recorder_socket;
+use crate::protocol::command::Command;
+
+/// The variable with which an agent passes on a recorder's lines. It is no flag: an earlier gputop
+/// ignores a variable, and refuses a flag that it does not know.
+pub(super) const VARIABLE: &str = "GPUTOP_SHARED_LINES";
+
+/// How long the recorder may take to send its first line.
+const FIRST_LINE: Duration = Duration::from_secs(2);
+
+/// The way on after the recorder's lines.
+#[derive(Debug)]
+pub(super) enum AfterShared {
+    /// The viewer has closed the input, or reads no more.
+    End,
+    /// Read the host. These commands are to be performed.
+    ReadHost(Vec<Command>),
+}
+
+/// Passes on the lines of the recorder while that is enough.
+pub(super) fn pass_on(commands: &mut CommandReader<'_>) -> AfterShared {
+    let Ok(mut recorder) = connect() else {
+        return AfterShared::ReadHost(Vec::new());
+    };
+    let mut lines = CompleteLines::default();
+    loop {
+        let stdin = stdio::stdin();
+        let mut fds = [
+            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(&recorder, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => return AfterShared::ReadHost(Vec::new()),
+        }
+        let [has_command, has_line] = fds.map(|fd| !fd.revents().is_empty());
+        if has_command {
+            let Ok(read) = commands.read() else {
+                return AfterShared::End;
+            };
+            // The recorder chooses its interval.
+            let mut needed: Vec<Command> = read
+                .into_iter()
+                .filter(|command| !matches!(command, Command::Interval { .. }))
+                .collect();
+            if needed.iter().all(|command| *command == Command::Full) && !needed.is_empty() {
+                // A new connection begins with a full line.
+                match connect() {
+                    Ok(again) => (recorder, lines) = (again, CompleteLines::default()),
+                    Err(_) => return AfterShared::ReadHost(needed),
+                }
+                needed.clear();
+                continue;
+            }
+            if !needed.is_empty() {
+                return AfterShared::ReadHost(needed);
+            }
+        }
+        if has_line {
+            let Ok(complete) = lines.read(&mut recorder) else {
+                // The recorder has ended, or this reader was too slow for it.
+                return AfterShared::ReadHost(Vec::new());
+            };
+            if terminal::write_unbuffered(&complete).is_err() {
+                return AfterShared::End;
+            }
+        }
+    }
+}
+
+/// Connects to the recorder, and waits until it sends.
+fn connect() -> io::Result<UnixStream> {
+    let recorder = recorder_socket::connect()?;
+    let timeout = FIRST_LINE.try_into().map_err(io::Error::other)?;
+    let mut fds = [PollFd::new(&recorder, PollFlags::IN)];
+    match poll(&mut fds, Some(&timeout))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(recorder),
+    }
+}
+
+/// The lines of a stream that are complete: the lines of an agent may come after them.
+#[derive(Debug, Default)]
+struct CompleteLines {
+    waiting: Vec<u8>,
+}
+
+impl CompleteLines {
+    /// Reads once. Returns the lines that are complete now; the end of the stream is an error.
+    fn read(&mut self, stream: &mut impl Read) -> io::Result<Vec<u8>> {
+        let mut bytes = [0; 16 << 10];
+        let length = match stream.read(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            read => read?,
+        };
+        self.waiting.extend_from_slice(&bytes[..length]);
+        let end = self
+            .waiting
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |place| place + 1);
+        let rest = self.waiting.split_off(end);
+        Ok(std::mem::replace(&mut self.waiting, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_complete_lines_are_passed_on() {
+        let mut lines = CompleteLines::default();
+        let mut next = |bytes: &[u8]| {
+            lines
+                .read(&mut &*bytes)
+                .map(|read| String::from_utf8(read).unwrap())
+        };
+        assert_eq!(next(b"one\ntw").unwrap(), "one\n");
+        assert_eq!(next(b"o").unwrap(), "");
+        assert_eq!(next(b"\nthree\n").unwrap(), "two\nthree\n");
+        assert!(next(b"").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! An agent for a viewer of another host passes on the lines of a recorder that runs there.
+
+use std::process::Stdio;
+
+use gputop::protocol::command::Command;
+use gputop::protocol::line::Line;
+use gputop::protocol::reply::Outcome;
+use gputop::protocol::snapshot::{ProcessId, Snapshot};
+use rustix::process::Signal;
+
+use crate::agent::Agent;
+use crate::host::{GIB, Host};
+use crate::record::RunningRecorder;
+
+/// The variable that the first command on another host sets.
+const SHARED: &str = "GPUTOP_SHARED_LINES";
+
+fn shared_agent(host: &Host) -> Agent {
+    let mut command = host.gputop(["agent", "--interval", "100ms"]);
+    Agent::spawn(command.env(SHARED, "1").stderr(Stdio::null()))
+}
+
+/// Returns the next full line, and the other lines before it.
+fn next_full(agent: &Agent) -> (Box<Snapshot>, Vec<Line>) {
+    let mut before = Vec::new();
+    loop {
+        match agent.next_line() {
+            Line::Full(snapshot) => return (snapshot, before),
+            line => before.push(line),
+        }
+    }
+}
+
+#[test]
+fn one_agent_reads_the_host_until_a_command_needs_more_than_lines() {
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 3 * GIB);
+    let file = host.path("recording.jsonl.zst");
+    let file_name = file.to_str().expect("the path is UTF-8").to_owned();
+    let recorder = RunningRecorder::start(&host, &file, &["-o", &file_name]);
+
+    let mut agent = shared_agent(&host);
+    let (first, before) = next_full(&agent);
+    assert!(before.is_empty(), "a full line comes first: {before:?}");
+    assert!(
+        first.sequence > 1,
+        "the recorder's agent has written lines before: {}",
+        first.sequence
+    );
+    let past = agent.next_line();
+    assert!(
+        matches!(&past, Line::Checkpoint(past) if past.at <= first.at),
+        "{past:?}"
+    );
+    assert!(
+        matches!(agent.next_line(), Line::Tick(_)),
+        "then each line comes"
+    );
+
+    agent.send(&Command::Interval { milliseconds: 1000 });
+    agent.send(&Command::Full);
+    let (again, _) = next_full(&agent);
+    assert!(again.sequence > first.sequence, "it is the same agent");
+
+    let process = ProcessId {
+        pid,
+        start_ticks: first
+            .processes
+            .iter()
+            .find(|process| process.id.pid == pid)
+            .expect("the process is listed")
+            .id
+            .start_ticks,
+    };
+    agent.send(&Command::Inspect { process });
+    let (own, _) = next_full(&agent);
+    assert_eq!(own.sequence, 1, "now the agent reads the host itself");
+    let outcome = loop {
+        if let Line::Reply(reply) = agent.next_line() {
+            break reply.outcome;
+        }
+    };
+    assert!(matches!(outcome, Outcome::Inspected(_)), "{outcome:?}");
+    recorder.end(Signal::TERM);
+}
+
+#[test]
+fn an_agent_goes_on_by_itself_when_the_recorder_ends_and_without_one() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let without = shared_agent(&host);
+    assert_eq!(next_full(&without).0.sequence, 1);
+
+    let file = host.path("recording.jsonl.zst");
+    let file_name = file.to_str().expect("the path is UTF-8").to_owned();
+    let recorder = RunningRecorder::start(&host, &file, &["-o", &file_name]);
+    let agent = shared_agent(&host);
+    assert!(next_full(&agent).0.sequence > 1);
+    recorder.end(Signal::KILL);
+    let own = loop {
+        let (snapshot, _) = next_full(&agent);
+        if snapshot.sequence == 1 {
+            break snapshot;
+        }
+    };
+    assert_eq!(own.gpus.len(), 1);
+
+    // The socket of a recorder that was killed is in nobody's way.
+    let recorder = RunningRecorder::start(&host, &file, &["-o", &file_name]);
+    assert!(next_full(&shared_agent(&host)).0.sequence > 1);
+    recorder.end(Signal::TERM);
+}
