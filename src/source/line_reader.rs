@@ -6,12 +6,12 @@ use tokio::io::{AsyncRead, BufReader};
 
 use super::line_buffer::LineBuffer;
 
-/// The bytes of buffer that are kept between two lines: enough for a line of a hundred processes.
-/// The first line is the longest by far.
-const KEPT_ROOM: usize = 64 << 10;
+/// The bytes of buffer that are kept after a line, as a multiple of its length. The full lines are
+/// the longest by far, and rare: with 200 hosts, room for one would be held 200 times.
+const KEPT_LENGTHS: usize = 2;
 
-/// The bytes of buffer for one read: as many as a pipe holds.
-const READ_SIZE: usize = 64 << 10;
+/// The bytes of buffer for one read. Most lines are shorter.
+const READ_SIZE: usize = 8 << 10;
 
 /// Reads lines from a stream.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// cancel: `line` then holds what was read. A line that is too long is an error.
     pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
         if self.line.has_end() {
-            self.line.begin(KEPT_ROOM);
+            self.line.begin(KEPT_LENGTHS * self.line.bytes.len());
         }
         self.line.read_async(&mut self.stream).await?;
         Ok(self.line.has_end().then_some(&self.line.bytes))

@@ -20,8 +20,19 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::source::Sources;
 
-/// The time between two writes. A session that is killed loses as much.
+/// The time between two writes for a host. A session that is killed loses as much.
 const WRITE_INTERVAL: Duration = Duration::from_mins(5);
+
+/// The time between two writes. With more hosts than fit into their interval, each is written less
+/// often: a write takes some ten milliseconds of CPU.
+const BETWEEN_WRITES: Duration = Duration::from_secs(3);
+
+/// The most processes that read or write at once.
+const MOST_BUSY: usize = 4;
+
+/// How long the end of the session may start processes that write. The histories of the other hosts
+/// are those of their last write.
+const LAST_WRITES: Duration = Duration::from_millis(300);
 
 /// The result of a process that read or wrote a history.
 #[derive(Debug)]
@@ -53,6 +64,8 @@ pub(super) struct HistoryKeeper<'a> {
     files: Option<&'a HistoryFiles>,
     inputs: UnboundedSender<SessionInput>,
     hosts: BTreeMap<HostKey, HostHistory>,
+    /// When the next write may start.
+    next_write: Option<Instant>,
 }
 
 impl<'a> HistoryKeeper<'a> {
@@ -64,50 +77,67 @@ impl<'a> HistoryKeeper<'a> {
             files,
             inputs,
             hosts: BTreeMap::new(),
+            next_write: None,
         }
     }
 
-    /// Starts to read the past of each new host, and to write the history of each host that is due.
+    /// Starts to read the past of new hosts, and to write the history of the host that has been due
+    /// for longest.
     pub(super) fn start_due(&mut self, fleet: &Fleet, sources: &Sources, now: Instant) {
         let Some(files) = self.files else { return };
+        let is_busy = |known: &&HostHistory| known.state == HistoryState::Busy;
+        let mut room = MOST_BUSY.saturating_sub(self.hosts.values().filter(is_busy).count());
         for (host, model) in fleet.hosts() {
-            match self.hosts.get_mut(&host) {
-                None => {
-                    let source = sources.hosts().find(|(key, _)| *key == host);
-                    if let (Some(latest), Some((_, source))) = (model.latest(), source) {
-                        let name = latest.host.facts.name.clone();
-                        let owner = HistoryOwner {
-                            name,
-                            source: source.description(),
-                        };
-                        self.hosts.insert(
-                            host,
-                            HostHistory {
-                                owner: owner.clone(),
-                                state: HistoryState::Busy,
-                            },
-                        );
-                        let files = files.clone();
-                        self.start(host, move || {
-                            HistoryResult::Read(
-                                files.read(&owner).and_then(parse).map_err(Text::from),
-                            )
-                        });
-                    }
-                }
-                Some(known) if matches!(known.state, HistoryState::Due(due) if due <= now) => {
-                    known.state = HistoryState::Busy;
-                    match write(files, &known.owner, model) {
-                        Ok(child) => self.start(host, move || HistoryResult::Written(wait(child))),
-                        Err(reason) => {
-                            _ = self.inputs.send(SessionInput::History(
-                                host,
-                                HistoryResult::Written(Err(reason)),
-                            ));
-                        }
-                    }
-                }
-                Some(_) => {}
+            if room == 0 {
+                return;
+            }
+            if let Some(latest) = model.latest()
+                && !self.hosts.contains_key(&host)
+                && let Some((_, source)) = sources.hosts().find(|(key, _)| *key == host)
+            {
+                room -= 1;
+                let owner = HistoryOwner {
+                    name: latest.host.facts.name.clone(),
+                    source: source.description(),
+                };
+                let known = HostHistory {
+                    owner: owner.clone(),
+                    state: HistoryState::Busy,
+                };
+                self.hosts.insert(host, known);
+                let files = files.clone();
+                self.start(host, move || {
+                    HistoryResult::Read(files.read(&owner).and_then(parse).map_err(Text::from))
+                });
+            }
+        }
+        if room > 0 && self.next_write.is_none_or(|next| next <= now) {
+            self.start_write(files, fleet, now);
+        }
+    }
+
+    fn start_write(&mut self, files: &HistoryFiles, fleet: &Fleet, now: Instant) {
+        let due = self
+            .hosts
+            .iter_mut()
+            .filter_map(|(host, known)| match known.state {
+                HistoryState::Due(due) if due <= now => Some((due, *host, known)),
+                _ => None,
+            });
+        let longest = due.min_by_key(|(due, host, _)| (*due, *host));
+        let Some((_, host, known)) = longest else {
+            return;
+        };
+        let Some(model) = fleet.host(host) else {
+            return;
+        };
+        known.state = HistoryState::Busy;
+        self.next_write = Some(now + BETWEEN_WRITES);
+        match write(files, &known.owner, model) {
+            Ok(child) => self.start(host, move || HistoryResult::Written(wait(child))),
+            Err(reason) => {
+                let written = HistoryResult::Written(Err(reason));
+                _ = self.inputs.send(SessionInput::History(host, written));
             }
         }
     }
@@ -142,14 +172,24 @@ impl<'a> HistoryKeeper<'a> {
         event
     }
 
-    /// Starts to write the history of each host, and waits for none.
+    /// Starts to write the history of each host, the one that was written first before the others,
+    /// and waits for none.
     pub(super) fn finish(&self, fleet: &Fleet) {
         let Some(files) = self.files else { return };
-        for (host, known) in self
+        let until = Instant::now() + LAST_WRITES;
+        let mut due: Vec<_> = self
             .hosts
             .iter()
-            .filter(|(_, known)| matches!(known.state, HistoryState::Due(_)))
-        {
+            .filter_map(|(host, known)| match known.state {
+                HistoryState::Due(due) => Some((due, host, known)),
+                HistoryState::Busy | HistoryState::Off => None,
+            })
+            .collect();
+        due.sort_by_key(|(due, host, _)| (*due, **host));
+        for (_, host, known) in due {
+            if Instant::now() > until {
+                break;
+            }
             if let Some(model) = fleet.host(*host) {
                 let _left_behind = write(files, &known.owner, model);
             }
