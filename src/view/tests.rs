@@ -20,6 +20,7 @@ use crate::protocol::snapshot::{
 };
 
 mod end_dialog;
+mod end_on_many_hosts;
 mod lines;
 mod memory;
 mod no_gpu;

@@ -1,0 +1,286 @@
+//! Ends of processes on hosts that look alike: equal PIDs, GPUs and names, hosts that claim the name
+//! of another, and PIDs that are used again. Whatever happens, a signal goes only to a process that
+//! the dialog shows, on the host that it names.
+//!
+//! `PROPTEST_CASES=100000 cargo test --release end_on_many_hosts` runs as many cases as wanted.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::app::event::Effect;
+use crate::app::lists::rows::Row;
+use crate::model::{Fleet, HostLabel, HostProcess};
+use crate::protocol::command::Command;
+use crate::protocol::snapshot::ProcessId;
+
+/// The names that the user typed.
+const TYPED: [&str; 3] = ["node-a", "node-b", "node-c"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A full line: the name that the host claims, its boot, and its processes as PID and start.
+    Line {
+        host: u16,
+        claims: usize,
+        boot: u8,
+        processes: Vec<(u32, u64)>,
+    },
+    /// The agent holds the processes of the dialog, or has sent a signal to them.
+    Reply {
+        outcome: Outcome,
+    },
+    Lost(u16),
+    /// A key that comes before the next frame, or after it.
+    Key {
+        key: KeyCode,
+        is_drawn_before: bool,
+    },
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let line = (
+        0..TYPED.len() as u16,
+        0..TYPED.len(),
+        0..2u8,
+        proptest::collection::vec((101..105u32, 0..2u64), 0..4),
+    )
+        .prop_map(|(host, claims, boot, processes)| Step::Line {
+            host,
+            claims,
+            boot,
+            processes,
+        });
+    let at = Moment(1_000_000);
+    let outcome = prop_oneof![
+        Just(Outcome::Held { caution: None }),
+        Just(Outcome::Sent {
+            signal: Signal::Term,
+            at
+        }),
+    ];
+    let key = prop_oneof![
+        4 => Just(KeyCode::F(9)),
+        6 => Just(KeyCode::Enter),
+        2 => Just(KeyCode::Esc),
+        3 => Just(KeyCode::Down),
+        2 => Just(KeyCode::Up),
+        2 => Just(KeyCode::Char(' ')),
+        1 => Just(KeyCode::Tab),
+    ];
+    prop_oneof![
+        4 => line,
+        3 => outcome.prop_map(|outcome| Step::Reply { outcome }),
+        1 => (0..TYPED.len() as u16).prop_map(Step::Lost),
+        8 => (key, any::<bool>()).prop_map(|(key, is_drawn_before)| Step::Key { key, is_drawn_before }),
+    ]
+}
+
+/// The screen as the user last saw it, and what it is about.
+#[derive(Default)]
+struct Seen {
+    text: String,
+    selected: Option<HostProcess>,
+    tagged: Vec<HostProcess>,
+}
+
+struct Drawn {
+    app: App,
+    seen: Seen,
+}
+
+impl Drawn {
+    fn new() -> Self {
+        let mut fleet = Fleet::default();
+        for (host, name) in (0..).zip(TYPED) {
+            let label = HostLabel {
+                name: Some(name.into()),
+                source: "ssh".into(),
+            };
+            fleet.set_label(HostKey(host), label);
+        }
+        let mut app = App::with_hosts(AppOptions::default(), fleet);
+        app.update(Event::Resized(100, 30));
+        let mut drawn = Self {
+            app,
+            seen: Seen::default(),
+        };
+        drawn.draw();
+        drawn
+    }
+
+    fn draw(&mut self) {
+        self.app.settle();
+        self.app.mark_end_as_read();
+        self.seen = Seen {
+            text: screen(Theme::new(false, ColourDepth::Sixteen), &self.app, 100, 30),
+            selected: self.app.processes.selected_row().and_then(Row::process),
+            tagged: self.app.processes.tagged.clone(),
+        };
+    }
+
+    fn take(&mut self, step: &Step) -> Option<Effect> {
+        match step {
+            Step::Line {
+                host: number,
+                claims,
+                boot,
+                processes,
+            } => {
+                let mut snapshot = host(1);
+                for (pid, _) in processes {
+                    snapshot = snapshot.with(*pid, "python train.py", 0, Bytes::from_gib(3));
+                }
+                let starts = |id: &mut ProcessId| {
+                    let start = processes.iter().find(|(pid, _)| *pid == id.pid);
+                    id.start_ticks = start.map(|(_, start)| *start);
+                };
+                for process in &mut snapshot.processes {
+                    starts(&mut process.id);
+                }
+                for process in &mut snapshot.gpus[0].processes {
+                    starts(&mut process.process);
+                }
+                let facts = crate::protocol::snapshot::HostFacts {
+                    name: TYPED[*claims].into(),
+                    boot_id: format!("boot-{boot}").into(),
+                    ..snapshot.host.facts.clone()
+                };
+                snapshot.host.facts = facts;
+                let line = Line::Full(Box::new(snapshot));
+                self.app.take(Event::Line(HostKey(*number), Box::new(line)))
+            }
+            Step::Reply { outcome } => {
+                let dialog = self.app.modes.end_dialog()?;
+                let host = dialog.host;
+                let targets: Vec<ProcessId> = dialog.targets().map(|target| target.id()).collect();
+                for process in targets {
+                    let outcome = outcome.clone();
+                    let line = Line::Reply(Reply { process, outcome });
+                    self.app.take(Event::Line(host, Box::new(line)));
+                }
+                None
+            }
+            Step::Lost(host) => self
+                .app
+                .take(Event::SourceLost(HostKey(*host), "the link is cut".into())),
+            Step::Key { key, .. } => self.app.update(Event::Key(KeyEvent::from(*key))),
+        }
+    }
+
+    /// The processes that F9 may be about: those that the user saw tagged, or under the cursor.
+    fn meant(&self) -> Vec<HostProcess> {
+        if self.seen.tagged.is_empty() {
+            self.seen.selected.into_iter().collect()
+        } else {
+            self.seen.tagged.clone()
+        }
+    }
+}
+
+fn check(steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut drawn = Drawn::new();
+    for step in steps {
+        if let Step::Key {
+            is_drawn_before: true,
+            ..
+        } = step
+        {
+            drawn.draw();
+        }
+        let had_dialog = drawn.app.modes.end_dialog().is_some();
+        let meant = drawn.meant();
+        let effect = drawn.take(step);
+        if let (false, Some(dialog)) = (had_dialog, drawn.app.modes.end_dialog()) {
+            for target in dialog.targets() {
+                let process = HostProcess {
+                    host: dialog.host,
+                    process: target.id(),
+                };
+                // A key that comes before the next frame may have moved the cursor.
+                if matches!(
+                    step,
+                    Step::Key {
+                        is_drawn_before: true,
+                        ..
+                    }
+                ) {
+                    prop_assert!(
+                        meant.contains(&process),
+                        "{process:?} was not meant: {meant:?}"
+                    );
+                }
+            }
+        }
+        let Some(Effect::Commands(commands)) = effect else {
+            continue;
+        };
+        for (host, command) in commands {
+            let ended: Vec<ProcessId> = match command {
+                Command::Signal { process, .. } => vec![process],
+                Command::Force { processes } => processes,
+                _ => continue,
+            };
+            let name = TYPED[usize::from(host.0)];
+            let text = &drawn.seen.text;
+            prop_assert!(
+                text.contains(&format!("on {name}")),
+                "a signal to {name}, which the dialog did not name:\n{text}"
+            );
+            for process in ended {
+                prop_assert!(
+                    text.contains(&process.pid.to_string()),
+                    "a signal to {} on {name}, which the dialog did not show:\n{text}",
+                    process.pid
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_signal_goes_only_where_the_dialog_said(steps in proptest::collection::vec(any_step(), 1..40)) {
+        check(&steps)?;
+    }
+}
+
+#[test]
+fn the_steps_of_the_property_do_end_processes() {
+    let line = |claims| Step::Line {
+        host: 1,
+        claims,
+        boot: 0,
+        processes: vec![(101, 1)],
+    };
+    let key = |key| Step::Key {
+        key,
+        is_drawn_before: true,
+    };
+    let mut drawn = Drawn::new();
+    let held = Step::Reply {
+        outcome: Outcome::Held { caution: None },
+    };
+    for step in [line(0), key(KeyCode::F(9)), held, line(2)] {
+        drawn.draw();
+        drawn.take(&step);
+    }
+    drawn.draw();
+    assert!(
+        drawn.seen.text.contains("on node-b"),
+        "a host that claims another name keeps the one that was typed:\n{}",
+        drawn.seen.text
+    );
+    let effect = drawn.take(&key(KeyCode::Enter));
+    let sent = Effect::Commands(vec![(
+        HostKey(1),
+        Command::Signal {
+            process: ProcessId {
+                pid: 101,
+                start_ticks: Some(1),
+            },
+            signal: Signal::Term,
+        },
+    )]);
+    assert_eq!(effect, Some(sent));
+}
