@@ -21,6 +21,7 @@ mod nvml;
 mod probe;
 mod procfs;
 mod pytorch;
+mod reading_slots;
 mod sampler;
 mod scan;
 mod shared_lines;
@@ -44,7 +45,7 @@ use self::actions::{CommandInput, CommandReader};
 use self::shared_lines::AfterShared;
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 use crate::protocol::launchers;
 use crate::protocol::snapshot::{
     Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing,
@@ -231,13 +232,26 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
         launchers::add(launchers::parse(&lines));
     }
     let mut reader = CommandReader::new(rustix::stdio::stdin());
-    let after = if std::env::var_os(shared_lines::VARIABLE).is_some() {
+    let is_for_another_host = options.demo == SimulatedMachine::None
+        && std::env::var_os(shared_lines::VARIABLE).is_some();
+    let after = if is_for_another_host {
         shared_lines::pass_on(&mut reader)
     } else {
         AfterShared::ReadHost(Vec::new())
     };
     let AfterShared::ReadHost(first) = after else {
         return Ok(ExitCode::SUCCESS);
+    };
+    let _slot = if is_for_another_host {
+        match reading_slots::take() {
+            Ok(slot) => slot,
+            Err(sentence) => {
+                print_error(&sentence);
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    } else {
+        None
     };
     main_loop::run(options, CommandInput { first, reader })
         .context("cannot start a thread of the agent")?;

@@ -43,8 +43,8 @@ pub const FILES: &[(&str, &str)] = &[
     ),
     (
         "/tmp/gputop-UID/",
-        "A locked file for each GPU on which a command of `gputop free` runs, and the socket through which `gputop record` \
-         passes its lines on to the user's gputops on other hosts.",
+        "A locked file for each GPU on which a command of `gputop free` runs, the socket through which `gputop record` \
+         passes its lines on to the user's gputops on other hosts, and the locks of agents that read this host for them.",
     ),
 ];
 

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::agent::Agent;
 use crate::host::{GIB, Host};
+use crate::process::run;
 use crate::record::RunningRecorder;
 
 /// The variable that the first command on another host sets.
@@ -109,4 +110,25 @@ fn an_agent_goes_on_by_itself_when_the_recorder_ends_and_without_one() {
     let recorder = RunningRecorder::start(&host, &file, &["-o", &file_name]);
     assert!(next_full(&shared_agent(&host)).0.sequence > 1);
     recorder.end(Signal::TERM);
+}
+
+#[test]
+fn the_fifth_agent_of_a_user_that_would_read_the_host_for_another_one_ends_with_a_sentence() {
+    let host = Host::new(["H100"]);
+    let agents: Vec<Agent> = (0..4).map(|_| shared_agent(&host)).collect();
+    for agent in &agents {
+        assert_eq!(next_full(agent).0.sequence, 1);
+    }
+    let mut fifth = host.gputop(["agent"]);
+    let fifth = run(fifth.env(SHARED, "1"));
+    assert_eq!(fifth.code, 1, "{}", fifth.stderr);
+    assert!(
+        fifth
+            .stderr
+            .contains("4 agents of this user read this host for other viewers already"),
+        "{}",
+        fifth.stderr
+    );
+    // An agent of this host's own viewer is another matter.
+    assert_eq!(next_full(&Agent::start(&host)).0.sequence, 1);
 }
