@@ -13,8 +13,10 @@ use crate::model::{Fleet, HostLabel, HostProcess};
 use crate::protocol::command::Command;
 use crate::protocol::snapshot::ProcessId;
 
+const HOSTS: u16 = 3;
+
 /// The names that the user typed.
-const TYPED: [&str; 3] = ["node-a", "node-b", "node-c"];
+const TYPED: [&str; HOSTS as usize] = ["node-a", "node-b", "node-c"];
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -39,7 +41,7 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let line = (
-        0..TYPED.len() as u16,
+        0..HOSTS,
         0..TYPED.len(),
         0..2u8,
         proptest::collection::vec((101..105u32, 0..2u64), 0..4),
@@ -70,7 +72,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => line,
         3 => outcome.prop_map(|outcome| Step::Reply { outcome }),
-        1 => (0..TYPED.len() as u16).prop_map(Step::Lost),
+        1 => (0..HOSTS).prop_map(Step::Lost),
         8 => (key, any::<bool>()).prop_map(|(key, is_drawn_before)| Step::Key { key, is_drawn_before }),
     ]
 }
