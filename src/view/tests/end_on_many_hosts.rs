@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::app::event::Effect;
+use crate::app::input::end_dialog::Member;
 use crate::app::lists::rows::Row;
 use crate::model::{Fleet, HostLabel, HostProcess};
 use crate::protocol::command::Command;
@@ -154,7 +155,7 @@ impl Drawn {
             Step::Reply { outcome } => {
                 let dialog = self.app.modes.end_dialog()?;
                 let host = dialog.host;
-                let targets: Vec<ProcessId> = dialog.targets().map(|target| target.id()).collect();
+                let targets: Vec<ProcessId> = dialog.targets().map(Member::id).collect();
                 for process in targets {
                     let outcome = outcome.clone();
                     let line = Line::Reply(Reply { process, outcome });
