@@ -25,10 +25,10 @@ use tui_input::backend::crossterm::to_input_request;
 use self::event::{Effect, Event};
 use self::fleet::alert_scope::AlertScope;
 use self::fleet::alerts::Alerts;
+use self::fleet::connections::HostConnection;
 pub use self::fleet::host_trouble::{HostTrouble, WaitingHost};
 use self::fleet::news::{self, LastLook};
 use self::fleet::troubles::TroubleLog;
-pub(crate) use self::fleet::troubles::silence_words;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::input::badges::Badge;
@@ -126,6 +126,8 @@ pub struct App {
     host_line: bool,
     pub(crate) data: Pausable,
     lost: BTreeMap<HostKey, Text>,
+    /// The connections to other hosts, as far as a state was told.
+    connections: BTreeMap<HostKey, HostConnection>,
     /// `None` for live hosts.
     pub(crate) replay: Option<Replay>,
     /// The last line on the standard error of each command, which may say why no line comes from its
@@ -172,6 +174,7 @@ impl App {
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
+            connections: BTreeMap::new(),
             said: BTreeMap::new(),
             active_recording: None,
             notice: Notice::default(),
@@ -340,6 +343,7 @@ impl App {
             Event::Tick(elapsed) => {
                 self.data.advance(elapsed, self.options.is_recording);
                 self.notice.advance(elapsed);
+                self.advance_connections(elapsed);
                 self.troubles.advance(elapsed);
                 self.active_recording
                     .iter_mut()
@@ -363,6 +367,10 @@ impl App {
             Event::Said(host, said) => self.note_error_line(host, said),
             Event::Host(host, label) => {
                 self.data.live_mut().set_label(host, label);
+                None
+            }
+            Event::Connection(host, state) => {
+                self.note_connection(host, state);
                 None
             }
             Event::Recorder(report) => self.take_recorder_report(&report),
@@ -443,6 +451,7 @@ impl App {
                 }
                 self.lost.remove(&host);
                 self.said.remove(&host);
+                self.note_lines(host);
             }
             Line::Tick(_) | Line::Checkpoint(_) => {}
             Line::Reply(reply) => self.take_reply(host, reply),

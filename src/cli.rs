@@ -35,6 +35,7 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::free::{FreeArgs, print_no_gpu};
+use crate::commands::hosts::HostsArgs;
 use crate::commands::leaks::LeaksArgs;
 use crate::commands::notify::NotifyArgs;
 use crate::commands::orphans::OrphansArgs;
@@ -227,6 +228,8 @@ pub(crate) enum Subcommand {
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11
     /// if there are too few
     Free(FreeArgs),
+    /// Log in to hosts of `-H` once for several uses, or remove the copies of gputop there
+    Hosts(HostsArgs),
     /// List the leaks that the probe of `gputop run` finds in PyTorch programs, each with its line; the
     /// exit code is 10 if one is likely
     Leaks(LeaksArgs),

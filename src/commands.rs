@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod free;
+pub(crate) mod hosts;
 pub(crate) mod leaks;
 pub(crate) mod live;
 pub(crate) mod notify;

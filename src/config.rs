@@ -6,6 +6,7 @@
 //! `$XDG_STATE_HOME`, and have the lowest priority.
 
 mod colours;
+pub(crate) mod host_tables;
 pub(crate) mod launcher_lines;
 pub(crate) mod notify_tables;
 
@@ -64,10 +65,10 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let config = Config::load(cli)?;
     launchers::add(config.launchers.clone());
     let mut agent = AgentOptions::from(&cli.agent);
-    agent.interval = config
-        .settings
-        .interval
-        .map_or(agent.interval, |Interval(interval)| interval);
+    agent.interval = config.settings.interval.map_or_else(
+        || agent.interval.max(cli.usual_interval()),
+        |Interval(interval)| interval,
+    );
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
     // A picture shows everything, wherever it is drawn.
     let for_picture = cli.is_picture().then_some(TerminalAbilities {
@@ -90,7 +91,10 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             has_demo_hints: cli.agent.demo && !cli.is_recording() && !cli.is_picture(),
         },
         sources: with_past(
-            cli.sources(config.settings.interval.map(|Interval(interval)| interval)),
+            cli.sources(config.settings.interval.map(|Interval(interval)| interval))
+                .into_iter()
+                .map(Source::with_copies)
+                .collect(),
         ),
         settings: config.settings.clone(),
         filter: cli.screen.filter(),
@@ -307,6 +311,12 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
             config.colours = colours::parse(value.get_ref()).map_err(|(span, why)| {
                 format!("{}: {name}: {why}", place(span.unwrap_or(value.span())))
             })?;
+            continue;
+        }
+        // The command line that names hosts reads these tables.
+        if host_tables::is_host_table(name, value.get_ref()) {
+            host_tables::check(name, value)
+                .map_err(|(span, why)| format!("{}: {why}", place(span)))?;
             continue;
         }
         match set(&mut config, name, value.get_ref()) {

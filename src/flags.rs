@@ -5,28 +5,58 @@ pub(crate) mod values;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use crate::base::terminal::TerminalAbilities;
 use crate::base::units::parse_span;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
-use crate::source::{Source, ViaCommand};
+use crate::source::{HostList, HostName, NamedHost, Source, SshHost, SshSettings, ViaCommand};
+
+/// From this number of hosts on, the usual interval is longer.
+const MANY_HOSTS: usize = 20;
+
+/// The usual interval of many hosts.
+const INTERVAL_OF_MANY: Duration = Duration::from_secs(2);
 
 /// The hosts to show.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Other hosts")]
+#[command(next_help_heading = "Other hosts", group = ArgGroup::new("other_hosts").multiple(true))]
 pub(crate) struct HostArgs {
-    /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for
-    /// more hosts. The command is split as a shell does, and run without a shell and without the
-    /// terminal
-    #[arg(long, value_name = "[NAME=]COMMAND", value_parser = ViaCommand::from_str)]
+    /// Show these hosts over your own ssh, as in `-H gpu-01,node[01-16],alice@big:2222,@lab`; `@lab`
+    /// is `hosts.lab` in config.toml. A port follows the name, and an address of IPv6 stands in
+    /// brackets before it. Repeat it for more hosts
+    #[arg(short = 'H', long = "host", value_name = "HOST,…", group = "other_hosts", value_parser = HostList::from_str)]
+    host: Vec<HostList>,
+
+    /// Show the hosts of this file over your own ssh: one host or range a line, and comments after
+    /// `#`
+    #[arg(long, value_name = "FILE", group = "other_hosts")]
+    hosts: Vec<PathBuf>,
+
+    /// Show the host that this command connects to, such as `kubectl exec -i POD -- gputop agent`;
+    /// repeat it for more hosts. The command is split as a shell does, and run without a shell and
+    /// without the terminal
+    #[arg(long, value_name = "[NAME=]COMMAND", group = "other_hosts", value_parser = ViaCommand::from_str)]
     pub(crate) via: Vec<ViaCommand>,
 
-    /// With `--via`: show this host too
-    #[arg(long, requires = "via")]
+    /// Copy gputop to no host: one without gputop shows what its `nvidia-smi` prints, without
+    /// processes
+    #[arg(long, requires = "other_hosts")]
+    no_upload: bool,
+
+    /// With other hosts: show this host too
+    #[arg(long, requires = "other_hosts")]
     local: bool,
+
+    /// The hosts that the lists name, once the configuration was read.
+    #[arg(skip)]
+    named: Vec<NamedHost>,
+
+    #[arg(skip)]
+    ssh: SshSettings,
 }
 
 /// How an agent is started, by the viewer or by hand.
@@ -105,20 +135,86 @@ pub struct ReadOptions {
 }
 
 impl HostArgs {
+    /// Whether there are other hosts.
+    pub(crate) fn has_others(&self) -> bool {
+        self.names_lists() || !self.via.is_empty()
+    }
+
+    /// Whether hosts are named in lists: the configuration is needed.
+    pub(crate) fn names_lists(&self) -> bool {
+        !self.host.is_empty() || !self.hosts.is_empty()
+    }
+
+    /// The lists of hosts on the command line.
+    pub(crate) fn lists(&self) -> Vec<HostList> {
+        self.host.clone()
+    }
+
+    /// The files with lists of hosts.
+    pub(crate) fn inventories(&self) -> &[PathBuf] {
+        &self.hosts
+    }
+
+    /// Sets the hosts that the lists name, and how ssh connects to them.
+    pub(crate) fn set_named(&mut self, named: Vec<NamedHost>, ssh: SshSettings) {
+        let upload = ssh.upload && !self.no_upload;
+        (self.named, self.ssh) = (named, SshSettings { upload, ..ssh });
+    }
+
+    /// Sets the lists of hosts, where they are no flag.
+    pub(crate) fn set_lists(&mut self, lists: Vec<HostList>) {
+        self.host = lists;
+    }
+
+    /// The hosts that the lists name.
+    pub(crate) fn named(&self) -> &[NamedHost] {
+        &self.named
+    }
+
+    /// Returns the host with this name, with the usual options of an agent.
+    pub(crate) fn ssh_host(&self, name: &HostName) -> SshHost {
+        let agent = AgentOptions {
+            interval: self.usual_interval(),
+            nvml_lib: None,
+            demo: SimulatedMachine::None,
+            readonly: false,
+            detail: false,
+            only: Vec::new(),
+        };
+        SshHost::new(name.clone(), Arc::new(self.ssh.clone()), agent)
+    }
+
+    /// The usual interval of so many hosts.
+    pub(crate) fn usual_interval(&self) -> Duration {
+        if self.named.len() + self.via.len() >= MANY_HOSTS {
+            INTERVAL_OF_MANY
+        } else {
+            DEFAULT_INTERVAL
+        }
+    }
+
     /// Returns the sources of lines: of this host, unless there are only others. `interval` is the
     /// time from one pass of an agent to the next; `None` leaves it to the agents.
     pub(crate) fn sources(&self, agent: &AgentArgs, interval: Option<Duration>) -> Vec<Source> {
+        let usual = self.usual_interval();
+        let interval = interval.or((usual != DEFAULT_INTERVAL).then_some(usual));
         let agent = AgentOptions::from(agent);
-        let local = Source::LocalAgent(AgentOptions {
+        let agent = AgentOptions {
             interval: interval.unwrap_or(agent.interval),
             ..agent
+        };
+        let ssh = Arc::new(self.ssh.clone());
+        let via = |via: &ViaCommand| Source::Via(via.clone().with_interval(interval));
+        let named = self.named.iter().map(|named| match named {
+            NamedHost::Ssh(name) => {
+                Source::Ssh(SshHost::new(name.clone(), Arc::clone(&ssh), agent.clone()))
+            }
+            NamedHost::Via(command) => via(command),
         });
-        let is_local = self.local || self.via.is_empty();
-        let via = self
-            .via
-            .iter()
-            .map(|via| Source::Via(via.clone().with_interval(interval)));
-        is_local.then_some(local).into_iter().chain(via).collect()
+        let others: Vec<Source> = named.chain(self.via.iter().map(via)).collect();
+        let is_local = self.local || others.is_empty();
+        let local = is_local.then(|| Source::LocalAgent(agent.clone()));
+        local.into_iter().chain(others).collect()
     }
 }
 
@@ -136,7 +232,7 @@ impl ReadArgs {
         let interval = self.agent.given_interval().or(usual);
         ReadOptions {
             sources: hosts.sources(&self.agent, interval),
-            interval: interval.unwrap_or(DEFAULT_INTERVAL),
+            interval: interval.unwrap_or_else(|| hosts.usual_interval()),
             timeout: self.timeout,
         }
     }

@@ -55,6 +55,13 @@ use protocol::agent_options::Interval;
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // The agent and the screen replace this hook by their own.
     tui::terminal::end_on_panic(None);
+    match config::host_tables::with_hosts(cli) {
+        Ok(cli) => run_with_hosts(&cli),
+        Err(why) => Ok(output::refuse(&why.into())),
+    }
+}
+
+fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.task {
         Some(Subcommand::Agent(args)) => agent::run(&args.into()),
         Some(Subcommand::Analyze(args)) => logs::analyze::run(args),
@@ -78,6 +85,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Subcommand::Export(args)) => logs::export::run(args),
         Some(Subcommand::Free(args)) => commands::free::run(args),
+        Some(Subcommand::Hosts(args)) => commands::hosts::run(args),
         Some(Subcommand::Notify(args)) => {
             let chosen = config::notify_tables::load(cli, slice::from_ref(&args.name));
             commands::notify::run(args, chosen.destinations.first(), &chosen.refusals)

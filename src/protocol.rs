@@ -9,6 +9,7 @@ pub mod agent_options;
 pub mod change;
 pub mod checkpoint;
 pub mod command;
+pub mod connection_state;
 pub mod host_key;
 pub mod host_tag;
 pub mod judged;

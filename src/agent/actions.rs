@@ -58,7 +58,8 @@ pub(super) struct CommandInput {
     pub reader: CommandReader<'static>,
 }
 
-/// Starts the thread. It performs the commands, and ends the agent when their input closes.
+/// Starts the thread. It performs the commands, and ends the agent when their input closes, or is
+/// silent for as long as a command says.
 pub(super) fn spawn(
     input: CommandInput,
     targets: CommandTargets,
@@ -140,7 +141,7 @@ impl CommandHandler {
             self.perform(command);
         }
         loop {
-            let (has_input, ended) = match self.wait(&input) {
+            let (has_input, ended) = match self.wait(&input, reader.silence_left()) {
                 Ok(ready) => ready,
                 // An agent that cannot wait for commands must end.
                 Err(error) => return print_error(&format!("cannot wait for commands: {error}")),
@@ -151,18 +152,30 @@ impl CommandHandler {
                     self.perform(command);
                 }
             }
+            if reader.silence_left() == Some(Duration::ZERO) {
+                return;
+            }
             self.check_held(&ended);
             self.check_watched();
         }
     }
 
-    /// Waits for input, for the end of a held or watched process, or until one is due for a check.
-    /// Returns whether there is input, and the held processes that ended.
-    fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
+    /// Waits for input for at most this time, for the end of a held or watched process, or until one
+    /// is due for a check. Returns whether there is input, and the held processes that ended.
+    fn wait(
+        &self,
+        input: &impl AsFd,
+        silence_left: Option<Duration>,
+    ) -> io::Result<(bool, BTreeSet<ProcessId>)> {
         let held = self.held.values().filter_map(|held| held.due);
         let watched = self.watched.iter().filter_map(WatchedProcess::due);
         let due = held.chain(watched).min();
-        let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
+        let timeout = due
+            .map(|due| due.since(clock::now()))
+            .into_iter()
+            .chain(silence_left)
+            .min()
+            .and_then(|timeout| Timespec::try_from(timeout).ok());
         let running = || {
             self.held
                 .iter()
@@ -188,7 +201,8 @@ impl CommandHandler {
 
     fn perform(&mut self, command: Command) {
         match command {
-            Command::Interval { milliseconds } => {
+            // The reader knows of the silence.
+            Command::Interval { milliseconds, .. } => {
                 let interval =
                     Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
                 self.send_event(AgentEvent::Interval(interval));

@@ -12,6 +12,11 @@ pub(super) fn now() -> Moment {
     Moment(milliseconds(clock_gettime(ClockId::Boottime)))
 }
 
+/// Returns the time since boot, without suspend.
+pub(super) fn time_awake() -> Duration {
+    Duration::from_millis(milliseconds(clock_gettime(ClockId::Monotonic)))
+}
+
 /// Returns the milliseconds since 1970 (UTC), by the wall clock.
 pub(super) fn unix_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Realtime))

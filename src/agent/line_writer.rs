@@ -185,6 +185,7 @@ mod tests {
             at: Moment(at),
             unix_ms: at,
             interval_ms: 1000,
+            agent: None,
             host: Host {
                 facts,
                 load: HostLoad::missing(Missing::NotYet),

@@ -23,7 +23,9 @@ use super::scan::ScanResult;
 use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
-use crate::protocol::snapshot::{Gpu, Host, HostLoad, Identity, Process, ProcessId, Snapshot};
+use crate::protocol::snapshot::{
+    AgentFacts, Gpu, Host, HostLoad, Identity, Process, ProcessId, Snapshot,
+};
 
 /// The delay of the first scan after the first line was written. Meanwhile the viewer can draw the
 /// line without competing for a processor.
@@ -36,6 +38,7 @@ const ACTIONS_WAIT: Duration = Duration::from_secs(1);
 const MOST_LISTED: usize = 2048;
 
 struct MainLoop {
+    agent_facts: Arc<AgentFacts>,
     schedule: PassSchedule,
     sampler: Sampler,
     /// The last readings of the driver. A call that has hung since then is in them as a trouble.
@@ -86,6 +89,7 @@ impl MainLoop {
     ) -> io::Result<Self> {
         let readings = sampler::nothing_yet(now);
         Ok(Self {
+            agent_facts: AgentFacts::of_this_program().into(),
             schedule: PassSchedule::new(options.interval, now),
             sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
             readings,
@@ -252,6 +256,7 @@ impl MainLoop {
             at: now,
             unix_ms: clock::unix_ms(),
             interval_ms: u64::try_from(interval).unwrap_or(u64::MAX),
+            agent: Some(self.agent_facts.clone()),
             host: Host {
                 facts: self.readers.host_facts.clone(),
                 load,

@@ -24,6 +24,9 @@ pub(super) const VARIABLE: &str = "GPUTOP_SHARED_LINES";
 /// How long the recorder may take to send its first line.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 
+/// The bytes that a pipe takes without waiting, once it is ready to be written to.
+const ROOM: usize = 4096;
+
 /// The way on after the recorder's lines.
 #[derive(Debug)]
 pub(super) enum AfterShared {
@@ -39,49 +42,67 @@ pub(super) fn pass_on(commands: &mut CommandReader<'_>) -> AfterShared {
         return AfterShared::ReadHost(Vec::new());
     };
     let mut lines = CompleteLines::default();
-    loop {
-        let stdin = stdio::stdin();
+    // The lines that the viewer has not taken yet. It may have stopped reading for good.
+    let mut output = Vec::new();
+    let needed = loop {
+        let (stdin, stdout) = (stdio::stdin(), stdio::stdout());
         let mut fds = [
             PollFd::new(&stdin, PollFlags::IN),
-            PollFd::new(&recorder, PollFlags::IN),
+            if output.is_empty() {
+                PollFd::new(&recorder, PollFlags::IN)
+            } else {
+                PollFd::new(&stdout, PollFlags::OUT)
+            },
         ];
-        match poll(&mut fds, None) {
+        let silence_left = commands.silence_left();
+        let timeout = silence_left.and_then(|left| left.try_into().ok());
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) if commands.silence_left() == Some(Duration::ZERO) => return AfterShared::End,
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(_) => return AfterShared::ReadHost(Vec::new()),
+            Err(_) => break Vec::new(),
         }
-        let [has_command, has_line] = fds.map(|fd| !fd.revents().is_empty());
+        let [has_command, is_other_ready] = fds.map(|fd| !fd.revents().is_empty());
         if has_command {
             let Ok(read) = commands.read() else {
                 return AfterShared::End;
             };
             // The recorder chooses its interval.
-            let mut needed: Vec<Command> = read
+            let needed: Vec<Command> = read
                 .into_iter()
                 .filter(|command| !matches!(command, Command::Interval { .. }))
                 .collect();
-            if needed.iter().all(|command| *command == Command::Full) && !needed.is_empty() {
+            if needed.iter().any(|command| *command != Command::Full) {
+                break needed;
+            }
+            if !needed.is_empty() {
                 // A new connection begins with a full line.
                 match connect() {
                     Ok(again) => (recorder, lines) = (again, CompleteLines::default()),
-                    Err(_) => return AfterShared::ReadHost(needed),
+                    Err(_) => break needed,
                 }
-                needed.clear();
                 continue;
             }
-            if !needed.is_empty() {
-                return AfterShared::ReadHost(needed);
-            }
         }
-        if has_line {
-            let Ok(complete) = lines.read(&mut recorder) else {
+        if is_other_ready && output.is_empty() {
+            match lines.read(&mut recorder) {
+                Ok(complete) => output = complete,
                 // The recorder has ended, or this reader was too slow for it.
-                return AfterShared::ReadHost(Vec::new());
-            };
-            if terminal::write_unbuffered(&complete).is_err() {
-                return AfterShared::End;
+                Err(_) => break Vec::new(),
+            }
+        } else if is_other_ready {
+            let part = &output[..output.len().min(ROOM)];
+            match rustix::io::write(stdout, part) {
+                Ok(written) => drop(output.drain(..written)),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => return AfterShared::End,
             }
         }
+    };
+    // The next line begins after the end of this one.
+    match terminal::write_unbuffered(&output) {
+        Ok(()) => AfterShared::ReadHost(needed),
+        Err(_) => AfterShared::End,
     }
 }
 

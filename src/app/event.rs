@@ -8,6 +8,7 @@ use crate::base::time::ViewerTime;
 use crate::model::{HostLabel, OutlinePart, Past};
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::command::Command;
+use crate::protocol::connection_state::ConnectionState;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
@@ -46,6 +47,8 @@ pub enum Event {
     Player(PlayerReport),
     /// A part of the outline of the recording.
     Outline(OutlinePart),
+    /// The connection to this other host has this state now.
+    Connection(HostKey, ConnectionState),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod alert_scope;
 pub(crate) mod alerts;
+pub(crate) mod connections;
 pub(crate) mod host_trouble;
 pub(crate) mod news;
 pub(crate) mod no_gpu;

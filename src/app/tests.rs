@@ -1,6 +1,7 @@
 //! Tests of the app: snapshots of a host and keys, and the effects that follow.
 
 mod after_the_end;
+mod connections;
 mod demo_hints;
 mod end_dialog;
 mod replays;

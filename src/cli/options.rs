@@ -11,8 +11,8 @@ use crate::base::terminal;
 use crate::commands::live::chosen_processes::ChosenProcesses;
 use crate::commands::once::{ChosenColumns, ReportFormat, ReportOptions};
 use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
-use crate::flags::{ReadOptions, is_ascii};
-use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, SHORTEST_LOOP};
+use crate::flags::{HostArgs, ReadOptions, is_ascii};
+use crate::protocol::agent_options::{AgentOptions, SHORTEST_LOOP};
 use crate::protocol::playback::Speed;
 use crate::source::{Recording, Source};
 
@@ -35,7 +35,7 @@ impl Cli {
         Some(ReportOptions {
             read: ReadOptions {
                 sources: self.sources(interval),
-                interval: interval.unwrap_or(DEFAULT_INTERVAL),
+                interval: interval.unwrap_or_else(|| self.usual_interval()),
                 timeout: self.timeout,
             },
             format,
@@ -166,6 +166,25 @@ impl Cli {
             })];
         }
         self.hosts.sources(&self.agent, interval)
+    }
+
+    /// The flags on hosts of the subcommand, or of the screen and reports; `None` for a subcommand
+    /// without them.
+    pub(crate) fn hosts_mut(&mut self) -> Option<&mut HostArgs> {
+        match &mut self.task {
+            None => Some(&mut self.hosts),
+            Some(Subcommand::Free(args)) => Some(&mut args.hosts),
+            Some(Subcommand::Hosts(args)) => Some(args.hosts_mut()),
+            Some(Subcommand::Orphans(args)) => Some(&mut args.hosts),
+            Some(Subcommand::Record(args)) => Some(&mut args.hosts),
+            Some(Subcommand::Wait(args)) => Some(&mut args.hosts),
+            Some(_) => None,
+        }
+    }
+
+    /// The usual interval of the hosts on the screen.
+    pub(crate) fn usual_interval(&self) -> Duration {
+        self.hosts.usual_interval()
     }
 
     fn cast(&self) -> Option<&CastArgs> {

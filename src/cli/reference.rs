@@ -123,6 +123,19 @@ pub const SETTINGS: &[(&str, &str)] = &[
         "Colours of roles, as \"#rrggbb\", instead of those of the theme. README.md names the roles.",
     ),
     (
+        "[hosts]",
+        "Groups of hosts: `lab = [\"gpu-[01-08]\", \"big\"]` is `-H @lab`.",
+    ),
+    (
+        "[host.NAME]",
+        "A host with a command of its own, for `-H NAME`: `via`, as `--via`.",
+    ),
+    (
+        "[ssh]",
+        "How `-H` and `--hosts` connect: `options`, a list of options for ssh, which stand after those that protect your sessions; \
+         `connects`, the most connects at once to one server (8); `upload` (false: as `--no-upload`).",
+    ),
+    (
         "[[launchers]]",
         "A table for each launcher that gputop does not know: `name`, `programs`, `children`, `variables` and `place`, so that its \
          children are recognised when it is gone. README.md has an example.",
@@ -189,6 +202,9 @@ mod tests {
                     "mouse",
                     "ascii",
                     "history",
+                    "[hosts]",
+                    "[host.NAME]",
+                    "[ssh]",
                     "[colors]",
                     "[[launchers]]",
                     "[notify.NAME]",

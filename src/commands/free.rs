@@ -24,7 +24,7 @@ use crate::commands::run::replace_program::replace_program;
 use crate::flags::{HostArgs, ReadArgs, ReadOptions, values};
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot};
-use crate::source;
+use crate::source::{self, Source, SshHost};
 
 /// The variable that limits CUDA to some GPUs. If it is set to no GPU, CUDA finds none; if it is
 /// not set, CUDA finds all.
@@ -40,7 +40,7 @@ pub(crate) struct FreeArgs {
     read: ReadArgs,
 
     #[command(flatten)]
-    hosts: HostArgs,
+    pub(crate) hosts: HostArgs,
 
     /// Number of GPUs
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
@@ -77,8 +77,9 @@ pub(crate) struct FreeArgs {
     /// the result. It is not run if too few GPUs are free. No other `gputop free` of yours takes
     /// these GPUs before it and its children end. Without a command, print
     /// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, and `CUDA_VISIBLE_DEVICES=` if too
-    /// few are free
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "via")]
+    /// few are free. With `-H`, print the command line that takes them there, such as `ssh gpu-01
+    /// gputop free -i 0,3 -n 2 --`, to which you add your command
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["via", "host", "hosts"])]
     command: Vec<OsString>,
 }
 
@@ -94,11 +95,29 @@ impl FreeArgs {
             keeps_locks: true,
         }
     }
+
+    /// Returns the command line that takes these GPUs on a host over ssh. `program` is the path of
+    /// gputop there, as the host says.
+    fn far_line(&self, host: &SshHost, program: Option<&Text>, gpus: &str) -> String {
+        let mut words = host.command_of_a_person();
+        words.push(program.map_or("gputop", Text::as_str).to_owned());
+        let count = self.count.to_string();
+        words.extend(["free", "-i", gpus, "-n", &count].map(str::to_owned));
+        if let Some(memory) = self.memory {
+            words.extend(["--memory".to_owned(), memory.0.to_string()]);
+        }
+        if let Some(idle) = self.idle {
+            words.extend(["--idle".to_owned(), format!("{}ms", idle.as_millis())]);
+        }
+        words.push("--".to_owned());
+        shell_words::join(words)
+    }
 }
 
 /// Runs the command on free GPUs, in place of this program, so that its exit code is the result.
 /// Without a command, prints `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, after
-/// `HOST=NAME` if there are several hosts.
+/// `HOST=NAME` if there are several hosts, or the command line that takes the GPUs on a host over
+/// ssh.
 ///
 /// If too few GPUs are free, the command is not run, and `CUDA_VISIBLE_DEVICES=` is printed: `env
 /// $(gputop free) python train.py` must not use all GPUs then.
@@ -110,7 +129,7 @@ pub(crate) fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
     let read = args.read.hosts(&args.hosts, None);
     if args.ids && read.sources.len() > 1 {
         output::print_error(&Text::new(
-            "--ids names no host: leave it out, or give one --via only",
+            "--ids names no host: leave it out, or name one host only",
         ));
         return Ok(Exit::Usage.into());
     }
@@ -122,6 +141,13 @@ pub(crate) fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
         (Ok(Ok(found)), None) if args.ids => {
             output::print(format!("{}\n", found.gpus).as_bytes())?;
         }
+        (
+            Ok(Ok(FoundGpus {
+                far_line: Some(line),
+                ..
+            })),
+            None,
+        ) => output::print(format!("{line}\n").as_bytes())?,
         (Ok(Ok(FoundGpus { host, gpus, .. })), None) => {
             output::print(
                 format!("{host}{ORDER_VARIABLE}={BUS_ORDER} {VARIABLE}={gpus}\n").as_bytes(),
@@ -195,24 +221,42 @@ fn find(args: &FreeArgs, read: &ReadOptions) -> anyhow::Result<Result<FoundGpus,
                     .seen
                     .and_then(|(model, snapshot)| search.update(model, snapshot)),
             });
-        first_free(hosts, results.collect())
+        let results = results.collect();
+        first_free(hosts, results, |place, gpus| {
+            match read.sources.get(place)? {
+                Source::Ssh(host) => Some(args.far_line(host, hosts[place].program, gpus)),
+                _ => None,
+            }
+        })
     })?;
     Ok(found.unwrap_or_else(|reason| Err((Exit::Error, reason.to_string()))))
 }
 
-/// Returns the result of the first host that has enough GPUs, or the reasons of all hosts.
-fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> SearchResult {
-    if let [result] = results.as_mut_slice() {
-        return result.take();
+/// Returns the result of the first host that has enough GPUs, or the reasons of all hosts. `far_line`
+/// returns the command line that takes GPUs on the host at a place.
+fn first_free(
+    hosts: &[HostState<'_>],
+    mut results: Vec<SearchResult>,
+    far_line: impl Fn(usize, &str) -> Option<String>,
+) -> SearchResult {
+    let has_one = results.len() == 1;
+    let is_found = |result: &SearchResult| matches!(result, Some(Ok(_)));
+    if let Some(place) = results.iter().position(is_found) {
+        let host = if has_one {
+            String::new()
+        } else {
+            format!("HOST={} ", hosts[place].name)
+        };
+        return results.swap_remove(place).map(|found| {
+            found.map(|found| FoundGpus {
+                host,
+                far_line: far_line(place, &found.gpus),
+                ..found
+            })
+        });
     }
-    if let Some(place) = results
-        .iter()
-        .position(|result| matches!(result, Some(Ok(_))))
-    {
-        let host = format!("HOST={} ", hosts[place].name);
-        return results
-            .swap_remove(place)
-            .map(|found| found.map(|found| FoundGpus { host, ..found }));
+    if has_one {
+        return results.remove(0);
     }
     let failures: Vec<(Exit, String)> = results
         .into_iter()

@@ -32,7 +32,7 @@ pub(crate) struct OrphansArgs {
     read: ReadArgs,
 
     #[command(flatten)]
-    hosts: HostArgs,
+    pub(crate) hosts: HostArgs,
 
     /// Watch the processes for this time first: a process counts as stuck or quiet only after 10s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]

@@ -32,8 +32,9 @@ use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel, HostModel};
 use crate::notify::{Destination, Message};
 use crate::output::{Exit, print_error};
-use crate::protocol::agent_options::{DEFAULT_INTERVAL, SimulatedMachine};
+use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::command::Command;
+use crate::protocol::connection_state::ConnectionState;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
@@ -41,8 +42,12 @@ use crate::source::{
     RecordingLimits, RecordingReader, RecordingWriter, Source, SourceEvent, Sources, Tap,
 };
 
-/// The time from the end of a source to its next start.
+/// The time from the end of the agent of this host to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
+
+/// The time from the refusal of another host to the next try. On the screen the user decides; sshd
+/// blocks an address that fails to log in again and again.
+const RESTART_OF_REFUSED: Duration = Duration::from_mins(10);
 
 /// How long lines wait where somebody is told what is in them. They are written to the disk later,
 /// or before something is told.
@@ -84,19 +89,21 @@ pub(crate) struct RecordArgs {
     tell: TellArgs,
 
     #[command(flatten)]
-    hosts: HostArgs,
+    pub(crate) hosts: HostArgs,
 }
 
 impl RecordArgs {
     /// The time from one pass of an agent to the next.
     pub(crate) fn interval(&self) -> Duration {
-        self.agent.given_interval().unwrap_or(DEFAULT_INTERVAL)
+        self.agent
+            .given_interval()
+            .unwrap_or_else(|| self.hosts.usual_interval())
     }
 
     /// The file; `None` without a home directory and without `-o`.
     fn file(&self) -> Option<PathBuf> {
         let name = || {
-            if !self.hosts.via.is_empty() {
+            if self.hosts.has_others() {
                 "hosts".to_owned()
             } else if self.agent.demo {
                 "demo".to_owned()
@@ -256,8 +263,10 @@ struct Recorder {
     raw: RawLines,
     waiting: UnrecordedLines,
     interval: Duration,
-    /// When sources that have ended are started again.
+    /// When sources that have ended are started again; those that do so by themselves are not here.
     restarts: BTreeMap<HostKey, Instant>,
+    /// Why no lines come from some hosts, as it was printed.
+    reasons: BTreeMap<HostKey, Text>,
     /// `None` where nobody is told anything.
     telling: Option<Telling>,
     /// The other gputops on this host that get its lines.
@@ -314,6 +323,7 @@ impl Recorder {
             waiting,
             interval: args.interval(),
             restarts: BTreeMap::new(),
+            reasons: BTreeMap::new(),
             telling,
             sharing,
             _socket: socket,
@@ -371,6 +381,7 @@ impl Recorder {
     fn receive(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Line(host, line) => {
+                self.reasons.remove(&host);
                 if let Some(telling) = &mut self.telling {
                     telling.hear(host);
                 }
@@ -394,11 +405,12 @@ impl Recorder {
             }
             SourceEvent::Ended(host, reason) => {
                 self.record_waiting();
-                let seconds = RESTART_AFTER.as_secs();
-                let name = self.output.fleet.name(host);
-                print_error(&Text::new(format!(
-                    "{name}: {reason}; trying again every {seconds} s"
-                )));
+                // A host that is down for days says so once.
+                if self.reasons.get(&host) != Some(&reason) {
+                    let name = self.output.fleet.name(host);
+                    print_error(&Text::new(format!("{name}: {reason}; trying again")));
+                    self.reasons.insert(host, reason.clone());
+                }
                 if let Some(telling) = &mut self.telling {
                     telling.lose(host, &reason, &self.output.fleet);
                 }
@@ -407,6 +419,13 @@ impl Recorder {
                     .unwrap_or_else(PoisonError::into_inner)
                     .remove(&host);
                 self.restarts.insert(host, Instant::now() + RESTART_AFTER);
+            }
+            SourceEvent::Connection(host, ConnectionState::TriesAgain(_)) => {
+                self.restarts.remove(&host);
+            }
+            SourceEvent::Connection(host, ConnectionState::WaitsForUser) => {
+                self.restarts
+                    .insert(host, Instant::now() + RESTART_OF_REFUSED);
             }
             SourceEvent::Note(host, note) => {
                 print_error(&Text::new(format!(
@@ -417,7 +436,9 @@ impl Recorder {
             SourceEvent::Past(..)
             | SourceEvent::Named(..)
             | SourceEvent::RecordingEnded(_)
-            | SourceEvent::Player(_) => {}
+            | SourceEvent::Player(_)
+            | SourceEvent::Connection(..)
+            | SourceEvent::Program(..) => {}
         }
     }
 

@@ -29,7 +29,6 @@ use crate::base::units::ExactSpan;
 use crate::flags::{AgentArgs, HostArgs, OutputArgs, values};
 use crate::model::HostModel;
 use crate::output::{self, Exit};
-use crate::protocol::agent_options::DEFAULT_INTERVAL;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{GpuUuid, Process, ProcessId, Snapshot, Trouble};
@@ -95,7 +94,7 @@ pub(crate) struct WaitArgs {
     output: OutputArgs,
 
     #[command(flatten)]
-    hosts: HostArgs,
+    pub(crate) hosts: HostArgs,
 }
 
 /// The end of the help.
@@ -402,7 +401,9 @@ fn check_host(
     host: &HostState<'_>,
     silence: Duration,
 ) -> Result<(), WaitFailure> {
-    let interval = args.interval().unwrap_or(DEFAULT_INTERVAL);
+    let interval = args
+        .interval()
+        .unwrap_or_else(|| args.hosts.usual_interval());
     let lost = |reason: &Text| {
         let reason = sentence_on(host, reason);
         Err((Exit::Error, format!("the wait is over, because {reason}")))

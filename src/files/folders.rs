@@ -61,6 +61,12 @@ pub(crate) fn shared_folder() -> PathBuf {
     }
 }
 
+/// Returns the folder of the sockets of ssh connections that gputop opens, which only this user may
+/// enter.
+pub(crate) fn masters_folder() -> PathBuf {
+    runtime_folder().map_or_else(shared_folder, |folder| folder.join("gputop"))
+}
+
 fn below_home(variable: &str, default: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(default)))
 }

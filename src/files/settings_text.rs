@@ -45,6 +45,8 @@ pub(crate) fn merged(text: &str, lines: &[SettingsLine]) -> Result<String, Strin
             .iter()
             .find(|(name, _)| name.get_ref() == key)
         {
+            // The tables `[host.NAME]` have the name of a setting.
+            Some((_, old)) if old.get_ref().is_table() => {}
             Some((_, old)) => edits.push((old.span(), value)),
             None => new.push(format!("{key} = {value}\n")),
         }
@@ -67,6 +69,18 @@ pub(crate) fn merged(text: &str, lines: &[SettingsLine]) -> Result<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_with_the_name_of_a_setting_stays() {
+        let lines = [
+            ("theme", "\"safe\"".to_owned()),
+            ("host", "false".to_owned()),
+        ];
+        for old in ["[host.big]\nvia = \"x\"\n", "host.big = { via = \"x\" }\n"] {
+            let new = merged(old, &lines).unwrap();
+            assert_eq!(new, format!("theme = \"safe\"\n{old}"));
+        }
+    }
 
     #[test]
     fn writing_a_setting_keeps_comments_and_other_keys() {

@@ -415,6 +415,7 @@ impl Change {
             at,
             unix_ms,
             interval_ms,
+            agent,
             host,
             driver,
             gpus,
@@ -427,6 +428,7 @@ impl Change {
             .eq(gpus.iter().map(|gpu| &gpu.uuid));
         if old.sequence + 1 != *sequence
             || old.schema != *schema
+            || old.agent != *agent
             || old.host.facts.boot_id != host.facts.boot_id
             || !same_gpus
         {

@@ -19,6 +19,16 @@ pub enum Command {
         /// The new interval in milliseconds; at least 100.
         #[serde(rename = "interval_ms")]
         milliseconds: u64,
+        /// End when no line has arrived for this time, in milliseconds; at least 1000. Absent: as
+        /// before; at first, only the end of the standard input ends the agent. Agents of earlier
+        /// versions ignore it: the `full` line of one that does not names the ability
+        /// `end_after_silence`.
+        #[serde(
+            rename = "end_after_silence_ms",
+            default,
+            skip_serializing_if = "Option::is_none"
+        )]
+        silence: Option<u64>,
     },
     /// Pass now, and scan every process of the host.
     Scan,
@@ -146,4 +156,46 @@ pub enum Signal {
     Stop,
     /// Continue after a stop.
     Cont,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_of_the_first_version_takes_the_interval_of_a_command_with_a_silence() {
+        /// The command as the first version knew it.
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(tag = "command", rename_all = "snake_case")]
+        enum FirstVersion {
+            Interval {
+                #[serde(rename = "interval_ms")]
+                milliseconds: u64,
+            },
+        }
+        let mut line = Vec::new();
+        let command = Command::Interval {
+            milliseconds: 2000,
+            silence: Some(45_000),
+        };
+        command.write(&mut line).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<FirstVersion>(&line).unwrap(),
+            FirstVersion::Interval { milliseconds: 2000 }
+        );
+        assert_eq!(Command::parse(&line).unwrap(), command);
+    }
+
+    #[test]
+    fn an_interval_of_the_first_version_asks_for_no_end_after_a_silence() {
+        let line = br#"{"command":"interval","interval_ms":2000}"#;
+        let command = Command::Interval {
+            milliseconds: 2000,
+            silence: None,
+        };
+        assert_eq!(Command::parse(line).unwrap(), command);
+        let mut written = Vec::new();
+        command.write(&mut written).unwrap();
+        assert_eq!(written.trim_ascii_end(), line);
+    }
 }

@@ -10,6 +10,7 @@
 //!   GPUs it uses.
 //! - An instance of a GPU that is split by MIG is a [`Gpu`] of its own that names its parent.
 
+mod agent_facts;
 mod allocator_stats;
 #[cfg(test)]
 pub(crate) mod arbitrary;
@@ -34,6 +35,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+pub use self::agent_facts::AgentFacts;
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
@@ -487,6 +489,9 @@ pub struct Snapshot {
     pub unix_ms: u64,
     /// The time from one pass to the next, in milliseconds.
     pub interval_ms: u64,
+    /// The program that wrote the line; absent for agents of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Arc<AgentFacts>>,
     /// The host itself: its facts, load and last scan.
     pub host: Host,
     /// The NVIDIA driver on the host.

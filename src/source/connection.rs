@@ -7,6 +7,7 @@
 //! agent of this host gets no signal: a call of the driver may be running. `closing.rs` says when a
 //! command of `--via` gets one.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as StdCommand, Stdio};
@@ -20,6 +21,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::line_reader::LineReader;
 use super::masked_lines::LineMasker;
+use super::opening::{Ending, Opening, OpeningLine, Translator};
+use super::schedule::NextTry;
 use super::standard_error::StandardError;
 use super::{SourceEvent, Tap, limits};
 use crate::base::detach::{detach, explained};
@@ -40,13 +43,16 @@ pub(super) enum ProcessKind {
     /// A command of `--via`, in a session of its own. The last line of its standard error is also a
     /// note while it runs.
     Via,
+    /// The user's ssh, in a session of its own. The last line of its standard error is also a note
+    /// once the host has answered.
+    Ssh,
 }
 
 impl ProcessKind {
     /// The beginning of sentences about the process.
     fn subject(self) -> &'static str {
         match self {
-            Self::Agent => "the agent",
+            Self::Agent | Self::Ssh => "the agent",
             Self::Via => "the command",
         }
     }
@@ -58,21 +64,40 @@ pub(super) struct Reporter {
     pub(super) host: HostKey,
     /// The number of the connection, which its events carry.
     pub(super) connection: u64,
-    pub(super) sender: mpsc::Sender<(u64, SourceEvent)>,
+    pub(super) sender: mpsc::Sender<(HostKey, u64, ConnectionReport)>,
     pub(super) tap: Option<Tap>,
+}
+
+/// A report of a connection.
+#[derive(Debug)]
+pub(super) enum ConnectionReport {
+    Event(SourceEvent),
+    /// The host has answered: its first line is to come. Holds the path of gputop there; `None` if
+    /// another program writes the lines.
+    Answered(Option<Text>),
+    Ended(Ending),
 }
 
 impl Reporter {
     /// Sends an event once there is room for it. Returns whether anything still reads events.
     pub(super) async fn send(&self, event: SourceEvent) -> bool {
-        self.sender.send((self.connection, event)).await.is_ok()
+        self.report(ConnectionReport::Event(event)).await
+    }
+
+    /// As [`Reporter::send`].
+    async fn report(&self, report: ConnectionReport) -> bool {
+        let report = (self.host, self.connection, report);
+        self.sender.send(report).await.is_ok()
     }
 
     /// Returns a connection without a process, which reports this error as its end.
     pub(super) fn failed_to_start(self, error: &io::Error) -> Connection {
-        let reason = Text::new(error.to_string());
+        let ending = Ending {
+            next: NextTry::OnRequest,
+            ..Ending::new(error.to_string())
+        };
         Connection::to_task(self.connection, async move {
-            _ = self.send(SourceEvent::Ended(self.host, reason)).await;
+            _ = self.report(ConnectionReport::Ended(ending)).await;
         })
     }
 }
@@ -91,6 +116,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Returns a connection of a host that is not connected.
+    pub(super) fn none() -> Self {
+        Self {
+            number: 0,
+            commands: None,
+            player: None,
+            tasks: JoinSet::new(),
+            process: None,
+        }
+    }
+
     /// Returns a connection that is one task and takes no commands.
     pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
@@ -116,9 +152,12 @@ impl Connection {
         }
     }
 
+    /// Starts a process and connects to it. `opening` has the rules for the lines before those of an
+    /// agent; `None` if there are no such lines.
     pub(super) fn to_process(
         mut command: StdCommand,
         kind: ProcessKind,
+        opening: Option<Box<dyn Opening>>,
         reporter: Reporter,
     ) -> io::Result<Self> {
         command
@@ -127,7 +166,9 @@ impl Connection {
             .stderr(Stdio::piped());
         let program = match kind {
             ProcessKind::Agent => "the agent".to_owned(),
-            ProcessKind::Via => detach(&mut command).get_program().display().to_string(),
+            ProcessKind::Via | ProcessKind::Ssh => {
+                detach(&mut command).get_program().display().to_string()
+            }
         };
         let mut child = command
             .spawn()
@@ -150,17 +191,27 @@ impl Connection {
         };
         let output = match kind {
             ProcessKind::Agent => None,
-            ProcessKind::Via => Some(stdout.as_fd().try_clone_to_owned()?),
+            ProcessKind::Via | ProcessKind::Ssh => Some(stdout.as_fd().try_clone_to_owned()?),
         };
         let stdin = ChildStdin::from_std(stdin)?;
         let lines = LineReader::new(ChildStdout::from_std(stdout)?);
         let standard_error = StandardError::new(ChildStderr::from_std(stderr)?);
         let (commands, to_send) = mpsc::unbounded_channel();
+        let lines = ProcessLines {
+            lines,
+            standard_error,
+            kind,
+            opening,
+            is_open: false,
+            parser: ProcessLineParser {
+                masker: LineMasker::default(),
+                translator: None,
+            },
+            reporter: reporter.clone(),
+        };
         let mut connection = Self::to_task(reporter.connection, async move {
-            if let Some(reason) = forward_lines(lines, standard_error, kind, &reporter).await {
-                reporter
-                    .send(SourceEvent::Ended(reporter.host, Text::new(reason)))
-                    .await;
+            if let Some(ending) = lines.forward().await {
+                reporter.report(ConnectionReport::Ended(ending)).await;
             }
         });
         connection.tasks.spawn(send(stdin, to_send));
@@ -215,74 +266,164 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-/// Sends each line of the standard output as an event, and notes of the standard error. Returns why
-/// there are no more lines, or `None` when nothing reads events any more.
-async fn forward_lines(
-    mut lines: LineReader<ChildStdout>,
-    mut standard_error: StandardError,
+/// The output of a process.
+struct ProcessLines {
+    lines: LineReader<ChildStdout>,
+    standard_error: StandardError,
     kind: ProcessKind,
-    reporter: &Reporter,
-) -> Option<String> {
-    let subject = kind.subject();
-    let host = reporter.host;
-    let (mut noted, mut has_past) = (None, false);
-    let mut note_due: Option<Instant> = None;
-    // The agent may be of an earlier version, which masks less.
-    let mut masker = LineMasker::default();
-    loop {
-        let line = tokio::select! {
-            line = lines.next() => line,
-            () = standard_error.read() => {
-                note_due = (kind == ProcessKind::Via).then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
-                continue;
-            }
-            () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {
-                note_due = None;
-                let note = standard_error.last_line();
-                if let (Some(note), true) = (&note, note != noted)
-                    && !reporter.send(SourceEvent::Note(host, note.clone())).await
-                {
-                    return None;
-                }
-                noted = note;
-                continue;
-            }
+    opening: Option<Box<dyn Opening>>,
+    /// Whether the opening is over: each line is one of the agent.
+    is_open: bool,
+    parser: ProcessLineParser,
+    reporter: Reporter,
+}
+
+/// Parses the lines of a process.
+struct ProcessLineParser {
+    /// The agent may be of an earlier version, which masks less.
+    masker: LineMasker,
+    /// Understands lines of another program than an agent.
+    translator: Option<Translator>,
+}
+
+impl ProcessLineParser {
+    /// Returns a line as an agent would write it today, and parsed; `None` for a line of a kind that
+    /// is not known.
+    fn parse<'a>(&mut self, line: &'a [u8]) -> (Cow<'a, [u8]>, Result<Option<Line>, String>) {
+        let Some(translate) = &mut self.translator else {
+            let line = self.masker.mask(line);
+            let parsed = limits::parse(&line);
+            return (line, parsed);
         };
-        let line = match line {
-            Ok(Some(line)) => line,
-            Ok(None) => break,
-            Err(error) => return Some(format!("cannot read from {subject}: {error}")),
-        };
-        let line = &*masker.mask(line);
-        match limits::parse(line) {
-            // One checkpoint of a recorder on another host comes with each connection. More of them
-            // would replace the history of the host again and again.
-            Ok(Some(Line::Checkpoint(past))) => {
-                if kind == ProcessKind::Via
-                    && !std::mem::replace(&mut has_past, true)
-                    && !reporter.send(SourceEvent::Past(host, past)).await
-                {
-                    return None;
-                }
-            }
-            Ok(Some(parsed)) => {
-                if let Some(tap) = &reporter.tap {
-                    tap.copy(host, &parsed, line);
-                }
-                if !reporter
-                    .send(SourceEvent::Line(host, Box::new(parsed)))
-                    .await
-                {
-                    return None;
-                }
-            }
-            // The agent may be of a later version, which sends more kinds of lines.
-            Ok(None) => {}
-            Err(reason) => return Some(format!("{subject}: {reason}")),
+        let parsed = translate(line);
+        let mut bytes = Vec::new();
+        if let Ok(Some(parsed)) = &parsed {
+            _ = parsed.write(&mut bytes);
+            _ = bytes.pop_if(|byte| *byte == b'\n');
         }
+        (bytes.into(), parsed)
     }
-    Some(match standard_error.reason().await {
-        Some(line) => format!("{subject} ended: {line}"),
-        None => format!("{subject} ended without a word"),
-    })
+}
+
+/// Sends the event of a line. Returns whether anything still reads events.
+async fn deliver(
+    reporter: &Reporter,
+    kind: ProcessKind,
+    has_past: &mut bool,
+    line: &[u8],
+    parsed: Line,
+) -> bool {
+    let host = reporter.host;
+    if let Line::Checkpoint(past) = parsed {
+        // One checkpoint of a recorder on another host comes with each connection. More of them
+        // would replace the history of the host again and again.
+        return kind == ProcessKind::Agent
+            || std::mem::replace(has_past, true)
+            || reporter.send(SourceEvent::Past(host, past)).await;
+    }
+    if let Some(tap) = &reporter.tap {
+        tap.copy(host, &parsed, line);
+    }
+    reporter
+        .send(SourceEvent::Line(host, Box::new(parsed)))
+        .await
+}
+
+impl ProcessLines {
+    /// Sends each line of the standard output as an event, and notes of the standard error. Returns
+    /// how the connection has ended, or `None` when nothing reads events any more.
+    async fn forward(mut self) -> Option<Ending> {
+        let subject = self.kind.subject();
+        let host = self.reporter.host;
+        self.is_open = self.opening.is_none();
+        let (mut noted, mut has_past) = (None, false);
+        let mut note_due: Option<Instant> = None;
+        loop {
+            let deadline = self
+                .opening
+                .as_ref()
+                .filter(|_| !self.is_open)
+                .and_then(|opening| opening.deadline());
+            let line = tokio::select! {
+                biased;
+                () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {
+                    note_due = None;
+                    let note = self.standard_error.last_line();
+                    if let (Some(note), true) = (&note, note != noted)
+                        && !self.reporter.send(SourceEvent::Note(host, note.clone())).await
+                    {
+                        return None;
+                    }
+                    noted = note;
+                    continue;
+                }
+                () = self.standard_error.read() => {
+                    let is_noted = match self.kind {
+                        ProcessKind::Agent => false,
+                        ProcessKind::Via => true,
+                        ProcessKind::Ssh => self.is_open,
+                    };
+                    note_due = is_noted.then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
+                    continue;
+                }
+                line = self.lines.next() => line,
+                // The deadline may have passed while gputop was stopped: a line that has come counts.
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    return self.opening.map(|opening| opening.timed_out());
+                }
+            };
+            let line = match line {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) => {
+                    return Some(Ending::new(format!("cannot read from {subject}: {error}")));
+                }
+            };
+            let line = match self.opening.as_mut().filter(|_| !self.is_open) {
+                None => line,
+                Some(opening) => match opening.take(line) {
+                    OpeningLine::Skipped => continue,
+                    OpeningLine::Over(ending) => return Some(ending),
+                    OpeningLine::Agent(line) => {
+                        self.is_open = true;
+                        line
+                    }
+                    OpeningLine::Answered(path) => {
+                        self.is_open = true;
+                        self.reporter
+                            .report(ConnectionReport::Answered(Some(path)))
+                            .await;
+                        continue;
+                    }
+                    OpeningLine::Translated(translator) => {
+                        self.is_open = true;
+                        self.parser.translator = Some(translator);
+                        self.reporter.report(ConnectionReport::Answered(None)).await;
+                        continue;
+                    }
+                },
+            };
+            let (line, parsed) = self.parser.parse(line);
+            let delivered = match parsed {
+                // The agent may be of a later version, which sends more kinds of lines.
+                Ok(None) => continue,
+                Ok(Some(parsed)) => {
+                    deliver(&self.reporter, self.kind, &mut has_past, &line, parsed).await
+                }
+                Err(reason) if self.parser.translator.is_some() => {
+                    return Some(Ending::new(reason));
+                }
+                Err(reason) => return Some(Ending::new(format!("{subject}: {reason}"))),
+            };
+            if !delivered {
+                return None;
+            }
+        }
+        let last_lines = self.standard_error.last_lines().await;
+        Some(match (&self.opening, last_lines.last()) {
+            (Some(opening), _) => opening.ended(&last_lines),
+            (None, Some(line)) => Ending::new(format!("{subject} ended: {line}")),
+            (None, None) => Ending::new(format!("{subject} ended without a word")),
+        })
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::text::Text;
 use crate::protocol::checkpoint::Checkpoint;
+use crate::protocol::connection_state::ConnectionState;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::PlayerReport;
@@ -18,6 +19,10 @@ pub enum SourceEvent {
     Named(HostKey, Text),
     /// The command of this host wrote this text to its standard error, and still runs.
     Note(HostKey, Text),
+    /// The connection to this other host has this state now.
+    Connection(HostKey, ConnectionState),
+    /// The path of gputop on this host.
+    Program(HostKey, Text),
     /// No more lines come from this host; the text says why, in one sentence.
     Ended(HostKey, Text),
     /// All lines of a recording were sent. The text names the problem with the file; `None` when

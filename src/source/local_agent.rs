@@ -35,5 +35,5 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
             .filter(|(_, is_set)| *is_set)
             .map(|(flag, _)| flag),
     );
-    Connection::to_process(command, ProcessKind::Agent, reporter)
+    Connection::to_process(command, ProcessKind::Agent, None, reporter)
 }

@@ -47,25 +47,31 @@ impl StandardError {
         self.tail.drain(..surplus);
     }
 
-    /// Returns the last line once the stream has ended, or has not ended in time.
-    pub(super) async fn reason(&mut self) -> Option<Text> {
+    /// Returns the last lines that are not empty, once the stream has ended, or has not ended in
+    /// time.
+    pub(super) async fn last_lines(&mut self) -> Vec<Text> {
         let read_to_end = async {
             while !self.has_ended {
                 self.read().await;
             }
         };
         let _in_time = timeout(REASON_TIMEOUT, read_to_end).await;
-        self.last_line()
+        self.lines().collect()
     }
 
     /// Returns the last line that is not empty; `None` when there is none.
     pub(super) fn last_line(&self) -> Option<Text> {
-        let mut lines = self
+        self.lines().last()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Text> {
+        let lines = self
             .tail
             .split(|byte| *byte == b'\n' || *byte == b'\r')
             .map(<[u8]>::trim_ascii);
-        let line = lines.rfind(|line| !line.is_empty())?;
-        // The sentence that this line becomes part of names the program.
-        Some(Text::new(line.strip_prefix(b"gputop: ").unwrap_or(line)))
+        // The sentence that a line becomes part of names the program.
+        lines
+            .filter(|line| !line.is_empty())
+            .map(|line| Text::new(line.strip_prefix(b"gputop: ").unwrap_or(line)))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc::channel;
 
+use tokio::time::timeout;
+
 use super::*;
 
 /// Runs a task to its end.
@@ -25,6 +27,16 @@ fn script(script: &str) -> Source {
 /// Starts one source for each script. Must be called within the tokio runtime.
 fn start<const N: usize>(scripts: [&str; N]) -> Sources {
     Sources::start(scripts.map(script).into(), None).unwrap()
+}
+
+/// Waits for the next event other than the state of a connection.
+async fn next(sources: &mut Sources) -> SourceEvent {
+    loop {
+        let event = sources.next().await;
+        if !matches!(event, SourceEvent::Connection(..)) {
+            return event;
+        }
+    }
 }
 
 #[track_caller]
@@ -72,8 +84,13 @@ fn a_program_that_does_not_exist_is_named() {
         assert_eq!(error.to_string(), reason);
         let mut sources = Sources::start(vec![missing, script("read line")], None).unwrap();
         assert_eq!(
-            sources.next().await,
+            next(&mut sources).await,
             SourceEvent::Ended(HostKey(0), reason.into())
+        );
+        // Another try would fail as well.
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Connection(HostKey(0), ConnectionState::WaitsForUser)
         );
     });
 }
@@ -82,13 +99,17 @@ fn a_program_that_does_not_exist_is_named() {
 fn commands_reach_the_agent_and_do_not_wait_for_it() {
     run(async {
         let mut sources = start(["exec sleep 60", "read line; echo \"$line\" >&2"]);
+        let is_waiting = |host: &HostSource| host.connection.number == 0;
+        while sources.list.iter().any(is_waiting) {
+            _ = timeout(Duration::from_millis(1), sources.next()).await;
+        }
         for _ in 0..10_000 {
             sources.send(HostKey(0), Command::Scan);
         }
         sources.send(HostKey(1), Command::Scan);
         let reason = r#"the command ended: {"command":"scan"}"#;
         assert_eq!(
-            sources.next().await,
+            next(&mut sources).await,
             SourceEvent::Ended(HostKey(1), reason.into())
         );
     });
@@ -122,8 +143,70 @@ fn events_of_a_connection_that_was_replaced_are_dropped() {
         }
         sources.restart(HostKey::FIRST, Duration::from_secs(1));
         assert_eq!(
-            sources.next().await,
+            next(&mut sources).await,
             SourceEvent::Ended(HostKey::FIRST, "the command ended: second".into())
+        );
+    });
+}
+
+/// Other hosts have these things in their start files.
+#[test]
+fn lines_before_those_of_the_agent_are_skipped() {
+    let reply = r#"{"kind":"reply","process":{"pid":1,"start_ticks":1},"outcome":{"kind":"refused","reason":""}}"#;
+    for text in [
+        format!("echo Welcome to gpu-02; echo; echo '{reply}'; read line"),
+        format!("echo '{reply}'; read line"),
+    ] {
+        let event = run(async { next(&mut start([&text])).await });
+        assert!(matches!(event, SourceEvent::Line(..)), "{event:?}");
+    }
+    check_ended(
+        "echo Welcome to gpu-02; echo again",
+        "the command: its line is not understood: expected value at line 1 column 1: Welcome to gpu-02",
+    );
+    check_ended(
+        "echo Welcome; echo gputop: command not found >&2",
+        "the command ended: command not found",
+    );
+    check_ended(
+        "yes | head -c 1000000; read line",
+        "the command: its line is not understood: expected value at line 1 column 1: y",
+    );
+}
+
+#[test]
+fn a_command_that_ends_is_started_again_by_itself_but_not_in_a_loop() {
+    run(async {
+        let count = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("echo x >> {}; exit 1", count.path().display());
+        let mut sources = start([&text]);
+        let begin = Instant::now();
+        let mut waits = Vec::new();
+        while waits.len() < 2 {
+            if let SourceEvent::Connection(_, ConnectionState::TriesAgain(after)) =
+                sources.next().await
+            {
+                waits.push(after);
+            }
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(790), "{waits:?}");
+        assert_eq!(std::fs::read_to_string(count.path()).unwrap(), "x\nx\n");
+        assert!(waits[1] > Duration::from_secs(1), "{waits:?}");
+    });
+}
+
+#[test]
+fn a_command_that_was_refused_waits_for_the_user() {
+    run(async {
+        let mut sources = start(["echo 'alice@gpu-02: Permission denied (publickey).' >&2"]);
+        let ended = "the command ended: alice@gpu-02: Permission denied (publickey).";
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Ended(HostKey::FIRST, ended.into())
+        );
+        assert_eq!(
+            sources.next().await,
+            SourceEvent::Connection(HostKey::FIRST, ConnectionState::WaitsForUser)
         );
     });
 }

@@ -2,12 +2,14 @@
 //! agent`.
 
 mod destination;
+mod leading_lines;
 
 use std::io;
 use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
+use self::leading_lines::LeadingLines;
 use super::connection::{Connection, ProcessKind, Reporter};
 use crate::base::secrets::{mask_argv, mask_text};
 use crate::base::text::Text;
@@ -76,7 +78,7 @@ impl ViaCommand {
 
     /// The name of the host by what the user typed: the name, else the destination in the command,
     /// else the command.
-    pub(super) fn host_name(&self) -> Text {
+    pub(crate) fn host_name(&self) -> Text {
         let destination =
             || destination::destination(&self.words).map(|name| mask_text(&name).into());
         self.name
@@ -88,10 +90,15 @@ impl ViaCommand {
     pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
-        let connection = Connection::to_process(command, ProcessKind::Via, reporter)?;
+        let opening = Box::new(LeadingLines::default());
+        let connection =
+            Connection::to_process(command, ProcessKind::Via, Some(opening), reporter)?;
         if let Some(interval) = self.interval {
             let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            connection.send(AgentCommand::Interval { milliseconds });
+            connection.send(AgentCommand::Interval {
+                milliseconds,
+                silence: None,
+            });
         }
         Ok(connection)
     }

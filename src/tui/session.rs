@@ -269,10 +269,12 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     app
 }
 
-/// Returns the event of the app for an event of a source.
-fn event_of_source(event: SourceEvent) -> Event {
-    match event {
+/// Returns the event of the app for an event of a source; `None` if the screen does not show it.
+fn event_of_source(event: SourceEvent) -> Option<Event> {
+    Some(match event {
+        SourceEvent::Program(..) => return None,
         SourceEvent::Line(host, line) => Event::Line(host, line),
+        SourceEvent::Connection(host, state) => Event::Connection(host, state),
         SourceEvent::Past(host, past) => Event::RecorderPast(host, past),
         SourceEvent::Note(host, note) => Event::Said(host, note),
         SourceEvent::Named(host, name) => Event::Host(
@@ -285,7 +287,7 @@ fn event_of_source(event: SourceEvent) -> Event {
         SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
         SourceEvent::Player(report) => Event::Player(report),
         SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
-    }
+    })
 }
 
 struct Session<'a> {
@@ -535,7 +537,7 @@ impl<'a> Session<'a> {
         if let SourceEvent::Line(host, _) = event {
             self.recorder.name(host, self.app.live_fleet().name(host));
         }
-        let event = event_of_source(event);
+        let event = event_of_source(event)?;
         if self.app.is_jumping() {
             // The lines of a jump change nothing on the screen, and are many.
             return self.update(event);
@@ -619,7 +621,7 @@ impl<'a> Session<'a> {
                 self.recorder.start(
                     &self.app.recording_name(),
                     self.app.live_fleet(),
-                    &self.sources,
+                    &mut self.sources,
                 );
             }
             Effect::StopRecording => self.recorder.stop(),

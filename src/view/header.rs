@@ -8,12 +8,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::theme::Theme;
+use crate::app::App;
 use crate::app::fleet::troubles::TroubleWords;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
 use crate::app::lists::gpu_cells::short_name;
 use crate::app::lists::gpu_list::gpu_rows;
-use crate::app::{App, silence_words};
 use crate::base::units::{Bytes, Percent};
 use crate::model::{Fleet, HostModel, Severity, Verdict};
 use crate::output::labels::word;
@@ -145,9 +145,15 @@ fn silence(theme: Theme, app: &App) -> Option<(String, Style)> {
     if fleet.has_many() {
         return None;
     }
-    if let Some((host, trouble)) = app.troubles().next() {
-        let words = silence_words(fleet, host, trouble);
-        return Some((format!("{words} (Ctrl-R starts a new one)"), theme.alarm()));
+    if let Some((host, _)) = app.troubles().next() {
+        let words = app.silence_words(host).unwrap_or_default();
+        // The words about another host say when it is tried again.
+        let hint = if app.is_other_host(host) {
+            ""
+        } else {
+            " (Ctrl-R starts a new one)"
+        };
+        return Some((format!("{words}{hint}"), theme.alarm()));
     }
     let is_starting = fleet.hosts().all(|(_, model)| model.latest().is_none());
     is_starting.then(|| ("starting…".to_owned(), theme.dim()))

@@ -20,7 +20,7 @@ use crate::app::lists::process_cells::ProcessLine;
 use crate::app::lists::process_columns::ProcessColumn;
 use crate::app::lists::process_widths::{MEMORY, ProcessWidths};
 use crate::app::lists::{rows, unread_stats};
-use crate::app::{App, List, silence_words};
+use crate::app::{App, List};
 use crate::base::units::Bytes;
 use crate::model::UserHue;
 use crate::model::{
@@ -123,7 +123,7 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>
     let silent = app
         .troubles()
         .filter(|(host, _)| app.fleet().has_many() && has_line(*host));
-    let silent = silent.map(|(host, trouble)| silence_words(app.fleet(), host, trouble));
+    let silent = silent.filter_map(|(host, _)| app.silence_words(host));
     let troubles = silent
         .chain(troubles)
         .map(|sentence| Line::styled(sentence, theme.alarm()));

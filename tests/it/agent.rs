@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use gputop::protocol::command::Command;
@@ -64,6 +64,19 @@ impl Agent {
         Line::parse(&line)
             .expect("the line parses")
             .expect("the kind of line is known")
+    }
+
+    /// Waits until the agent has ended, while its standard input stays open. It may write some
+    /// lines before.
+    #[track_caller]
+    pub(crate) fn expect_end(&self) {
+        let mut ends = (0..1000).map(|_| self.lines.recv_timeout(DEADLINE));
+        let end = ends.find_map(Result::err);
+        assert_eq!(
+            end,
+            Some(RecvTimeoutError::Disconnected),
+            "the agent did not end"
+        );
     }
 
     pub(crate) fn pid(&self) -> u32 {

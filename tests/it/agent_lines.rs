@@ -101,7 +101,10 @@ fn every_line_conforms_to_the_schema_while_gpus_come_and_go() {
         );
     }
     agent.send(&Command::Scan);
-    agent.send(&Command::Interval { milliseconds: 200 });
+    agent.send(&Command::Interval {
+        milliseconds: 200,
+        silence: None,
+    });
     received.read_until(&agent, "another interval", |snapshot| {
         snapshot.interval_ms == 200
     });
@@ -110,6 +113,22 @@ fn every_line_conforms_to_the_schema_while_gpus_come_and_go() {
     while received.full_lines == full_lines {
         received.apply(agent.next_line());
     }
+}
+
+#[test]
+fn an_agent_ends_when_its_viewer_is_silent_for_as_long_as_it_was_told() {
+    let host = Host::new(["H100"]);
+    let mut agent = Agent::start(&host);
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "the ability", Snapshot::can_end_after_silence);
+    agent.send(&Command::Interval {
+        milliseconds: 200,
+        silence: Some(1500),
+    });
+    received.read_until(&agent, "another interval", |snapshot| {
+        snapshot.interval_ms == 200
+    });
+    agent.expect_end();
 }
 
 #[test]

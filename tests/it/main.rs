@@ -85,6 +85,8 @@ mod scripts;
 mod secrets;
 mod shared_lines;
 mod sources;
+mod ssh_copies;
+mod ssh_hosts;
 mod ssh_sessions;
 mod stopwatch;
 mod stories;

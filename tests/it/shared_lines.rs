@@ -58,7 +58,10 @@ fn one_agent_reads_the_host_until_a_command_needs_more_than_lines() {
         "then each line comes"
     );
 
-    agent.send(&Command::Interval { milliseconds: 1000 });
+    agent.send(&Command::Interval {
+        milliseconds: 1000,
+        silence: None,
+    });
     agent.send(&Command::Full);
     let (again, _) = next_full(&agent);
     assert!(again.sequence > first.sequence, "it is the same agent");

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::agent::print_error;
+use crate::agent::{clock, print_error};
 use crate::protocol::command::Command;
 
 /// Reads commands, and keeps the beginning of a line that is not complete yet.
@@ -15,6 +16,10 @@ pub(in crate::agent) struct CommandReader<'a> {
     /// Whether the beginning of the line was dropped, since it is too long for a command.
     is_overlong: bool,
     errors_left: u32,
+    /// How long the viewer may be silent; `None` for any time.
+    longest_silence: Option<Duration>,
+    /// The time awake when the last bytes arrived.
+    heard: Duration,
 }
 
 impl<'a> CommandReader<'a> {
@@ -26,12 +31,17 @@ impl<'a> CommandReader<'a> {
     /// it is full, printing would block this thread.
     const MOST_ERRORS: u32 = 64;
 
+    /// The shortest silence of a viewer upon which an agent ends: a busy viewer may take a while.
+    pub(super) const SHORTEST_SILENCE: Duration = Duration::from_secs(1);
+
     pub(in crate::agent) fn new(input: BorrowedFd<'a>) -> Self {
         Self {
             input,
             line: Vec::new(),
             is_overlong: false,
             errors_left: Self::MOST_ERRORS,
+            longest_silence: None,
+            heard: clock::time_awake(),
         }
     }
 
@@ -49,13 +59,17 @@ impl<'a> CommandReader<'a> {
             Err(Errno::INTR | Errno::AGAIN) => 0,
             Err(error) => return Err(error.into()),
         };
+        self.heard = clock::time_awake();
         let mut commands = Vec::new();
         for piece in bytes[..length].split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
                 match Command::parse(&std::mem::take(&mut self.line)) {
                     _ if std::mem::take(&mut self.is_overlong) => self.report("it is too long"),
-                    Ok(command) => commands.push(command),
+                    Ok(command) => {
+                        self.learn_silence(&command);
+                        commands.push(command);
+                    }
                     Err(error) => self.report(&error.to_string()),
                 }
             } else if self.line.len() > Self::LONGEST {
@@ -64,6 +78,23 @@ impl<'a> CommandReader<'a> {
             }
         }
         Ok(commands)
+    }
+
+    fn learn_silence(&mut self, command: &Command) {
+        if let Command::Interval {
+            silence: Some(silence),
+            ..
+        } = command
+        {
+            let silence = Duration::from_millis(*silence);
+            self.longest_silence = Some(silence.max(Self::SHORTEST_SILENCE));
+        }
+    }
+
+    /// How long the viewer may still be silent before the agent ends; `None` for any time.
+    pub(in crate::agent) fn silence_left(&self) -> Option<Duration> {
+        let silence = clock::time_awake().saturating_sub(self.heard);
+        Some(self.longest_silence?.saturating_sub(silence))
     }
 
     /// Prints that a line was no command. The reason is cut to 200 bytes, since the parser may

@@ -301,6 +301,7 @@ fn the_interval_is_clamped() {
     ] {
         handler.send(&Command::Interval {
             milliseconds: asked,
+            silence: None,
         });
         let woken = handler.woken.recv_timeout(DEADLINE);
         assert!(
@@ -310,4 +311,24 @@ fn the_interval_is_clamped() {
     }
     handler.send(&Command::Scan);
     handler.expect_scan();
+}
+
+#[test]
+fn a_silence_of_the_viewer_ends_the_agent_if_it_was_asked_so() {
+    let handler = TestHandler::new();
+    let begin = clock::time_awake();
+    handler.send(&Command::Interval {
+        milliseconds: 1000,
+        // Shorter than a viewer may ask for.
+        silence: Some(1),
+    });
+    let woken = handler.woken.recv_timeout(DEADLINE);
+    assert!(matches!(woken, Ok(AgentEvent::Interval(_))), "{woken:?}");
+    // The handler owns the other end, and the standard input is still open.
+    let ended = handler.woken.recv_timeout(DEADLINE);
+    assert!(
+        matches!(ended, Err(mpsc::RecvTimeoutError::Disconnected)),
+        "{ended:?}"
+    );
+    assert!(clock::time_awake() >= begin + CommandReader::SHORTEST_SILENCE);
 }

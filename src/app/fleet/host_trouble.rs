@@ -52,12 +52,13 @@ impl App {
             .hosts()
             .filter(|(_, model)| model.latest().is_none())
             .map(|(host, _)| {
-                let (trouble, said) = (self.trouble(host), self.said.get(&host));
-                let words = match (trouble, said) {
+                let trouble = self.trouble(host);
+                let words = match (self.host_words(host), self.said.get(&host)) {
                     // The reason has the last words of the command.
-                    (Some(HostTrouble::Lost(reason)), _) => reason.to_string(),
-                    (Some(trouble), Some(said)) => format!("{trouble}: {said}"),
-                    (Some(trouble), None) => trouble.to_string(),
+                    (Some(words), Some(said)) if !matches!(trouble, Some(HostTrouble::Lost(_))) => {
+                        format!("{words}: {said}")
+                    }
+                    (Some(words), _) => words,
                     (None, Some(said)) => format!("starting… {said}"),
                     (None, None) => "starting…".to_owned(),
                 };
@@ -83,6 +84,10 @@ impl App {
 
     pub(crate) fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
         let silence = || {
+            // It was not asked yet.
+            if self.waits_for_others(host) {
+                return None;
+            }
             let model = self.data.live().host(host)?;
             let trouble = if model.latest().is_some() {
                 HostTrouble::Silent

@@ -229,21 +229,23 @@ impl App {
     fn trouble_words(&self, host: HostKey, trouble: &RankedTrouble) -> String {
         let fleet = self.data.live();
         if trouble.rank == TroubleRank::Silent {
-            return self
-                .trouble(host)
-                .map_or_else(String::new, |silent| silence_words(fleet, host, silent));
+            return self.silence_words(host).unwrap_or_default();
         }
         words(fleet, host, trouble)
     }
-}
 
-/// Why no data comes from a host, after its name where that is not clear.
-pub(crate) fn silence_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'_>) -> String {
-    let is_named = fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
-    if is_named {
-        format!("{}: {trouble}", fleet.name(host))
-    } else {
-        trouble.to_string()
+    /// Why no data comes from a host, after its name where that is not clear; `None` while it comes.
+    pub(crate) fn silence_words(&self, host: HostKey) -> Option<String> {
+        let trouble = self.trouble(host)?;
+        let words = self.host_words(host).unwrap_or_else(|| trouble.to_string());
+        let fleet = self.data.live();
+        let is_named =
+            fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
+        Some(if is_named {
+            format!("{}: {words}", fleet.name(host))
+        } else {
+            words
+        })
     }
 }
 

@@ -287,7 +287,10 @@ impl App {
         self.options.interval = Duration::from_millis(milliseconds);
         self.notice
             .set(format!("reading every {:?}", self.options.interval));
-        self.to_all_hosts(&Command::Interval { milliseconds })
+        self.to_all_hosts(&Command::Interval {
+            milliseconds,
+            silence: None,
+        })
     }
 
     /// Shows the graph below the lists, then over the whole screen, then not at all.

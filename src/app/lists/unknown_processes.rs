@@ -9,7 +9,7 @@ pub(crate) fn reason(gpu: &Gpu) -> Option<&'static str> {
     Some(match (gpu.missing.processes?, cause) {
         (_, Some(Cause::Hung)) => "the GPU does not answer",
         (_, Some(Cause::Lost)) => "the GPU is lost",
-        _ if gpu.missing.processes_not_asked => "the agent was not asked for them",
+        _ if gpu.missing.processes_not_asked => "they were not asked for",
         (Missing::Unsupported | Missing::NotAsked, _) => {
             "the driver cannot list them (WSL 2, vGPU)"
         }

@@ -41,6 +41,8 @@ pub(in crate::commands) struct WantedGpus {
 pub(in crate::commands) struct FoundGpus {
     /// `HOST=NAME `, or empty if there is one host only.
     pub(in crate::commands) host: String,
+    /// The command line that takes the GPUs on a host over ssh; `None` for another source.
+    pub(in crate::commands) far_line: Option<String>,
     /// The indexes or UUIDs, separated by commas.
     pub(in crate::commands) gpus: String,
     pub(in crate::commands) uuids: Vec<GpuUuid>,
@@ -142,6 +144,7 @@ impl<'a> FreeGpuSearch<'a> {
         if chosen.len() == wanted {
             return Some(Ok(FoundGpus {
                 host: String::new(),
+                far_line: None,
                 gpus: self.ids(&chosen, snapshot),
                 uuids: chosen.iter().map(|gpu| gpu.uuid.clone()).collect(),
                 _locks: locks,

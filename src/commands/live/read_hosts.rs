@@ -16,6 +16,7 @@ use crate::flags::ReadOptions;
 use crate::model::{Fleet, HostLabel, HostModel, Past};
 use crate::protocol::agent_options::SimulatedMachine;
 use crate::protocol::command::Command;
+use crate::protocol::connection_state::ConnectionState;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::reply::Reply;
@@ -45,6 +46,8 @@ pub(crate) struct HostState<'a> {
     pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
     /// Why the snapshot is not complete; `None` if it is.
     pub(crate) trouble: Option<Text>,
+    /// The path of gputop on a host over ssh, as it says; `None` before it has answered.
+    pub(in crate::commands) program: Option<&'a Text>,
     /// Whether the snapshot is new, and lacks only GPUs that have not answered in time.
     pub(crate) lacks_only_gpus: bool,
 }
@@ -179,6 +182,10 @@ pub(in crate::commands) struct Watch {
     has_recording_ended: bool,
     /// The hosts of which the report needs no more, whatever the next lines lack.
     had_enough: BTreeSet<HostKey>,
+    /// The hosts to which ssh connects for the first time.
+    connecting: BTreeSet<HostKey>,
+    /// When the latest of them was connected.
+    connected: Instant,
     /// The replies that came since the last report.
     replies: Vec<Reply>,
     /// The past of this host, which a recorder has seen. `None` without a recorder, and once the
@@ -200,6 +207,8 @@ struct HostProgress {
     is_late: bool,
     /// Why no more lines come, or what is wrong with the recording.
     ended: Option<Text>,
+    /// The path of gputop on a host over ssh; `None` before it has answered.
+    program: Option<Text>,
 }
 
 impl Watch {
@@ -232,6 +241,8 @@ impl Watch {
             hosts,
             has_recording_ended: false,
             had_enough,
+            connecting: BTreeSet::new(),
+            connected: started,
             replies,
             recorded,
             started,
@@ -239,11 +250,14 @@ impl Watch {
     }
 
     /// Waits until each host that is not late had two passes and `is_enough` accepts it, or the
-    /// host has ended, or the time is up. Reads a recording to its end, however long that takes.
+    /// host has ended, or the time is up. Reads a recording to its end, however long that takes. The
+    /// time counts from when all hosts over ssh are connected: they wait for each other, and ssh has
+    /// limits of its own.
     pub(in crate::commands) async fn settle(&mut self, timeout: Duration, is_enough: IsEnough) {
         let deadline = Instant::now() + timeout;
         while !self.is_settled(is_enough) {
-            let event = if self.sources.is_recording() {
+            let deadline = deadline.max(self.connected + timeout);
+            let event = if self.sources.is_recording() || !self.connecting.is_empty() {
                 self.sources.next().await
             } else if let Ok(event) = timeout_at(deadline, self.sources.next()).await {
                 event
@@ -368,7 +382,28 @@ impl Watch {
                 self.has_recording_ended = true;
                 self.hosts.entry(HostKey::FIRST).or_default().ended = problem;
             }
+            SourceEvent::Program(host, path) => {
+                self.hosts.entry(host).or_default().program = Some(path);
+            }
+            SourceEvent::Connection(host, state) => self.note_connection(host, state),
             SourceEvent::Note(..) | SourceEvent::Player(_) => {}
+        }
+    }
+
+    fn note_connection(&mut self, host: HostKey, state: ConnectionState) {
+        let is_first = self
+            .hosts
+            .get(&host)
+            .is_none_or(|progress| progress.ended.is_none());
+        match state {
+            ConnectionState::Waiting | ConnectionState::Connecting if is_first => {
+                self.connecting.insert(host);
+            }
+            _ => {
+                if self.connecting.remove(&host) {
+                    self.connected = Instant::now();
+                }
+            }
         }
     }
 
@@ -390,6 +425,13 @@ impl Watch {
                 .snapshot(host)
                 .is_some_and(|snapshot| !is_starting(snapshot) && lists_all_gpus(snapshot));
         let progress = self.hosts.entry(host).or_default();
+        if progress.ended.is_some() {
+            // It was connected again by itself.
+            *progress = HostProgress {
+                program: progress.program.take(),
+                ..HostProgress::default()
+            };
+        }
         progress.has_snapshot |= is_full;
         progress.has_new_line |= is_new;
         progress.passes += u32::from(is_pass);
@@ -416,6 +458,7 @@ impl Watch {
                 must_be_named: self.fleet.must_be_named(*host),
                 seen: model.and_then(|model| Some((model, model.latest()?))),
                 trouble: self.trouble(*host, timeout, is_enough),
+                program: self.hosts.get(host).and_then(|host| host.program.as_ref()),
                 lacks_only_gpus: progress.ended.is_none()
                     && progress.has_new_line
                     && self
@@ -452,14 +495,24 @@ impl Watch {
         ))
     }
 
-    /// Prepares for the next report, which needs one more pass of each host. Restarts the sources
-    /// that have ended, not more often than the interval.
+    /// Prepares for the next report, which needs one more pass of each host. Restarts an agent of this
+    /// host that has ended, not more often than the interval. Other hosts are connected again by
+    /// themselves; until then their reports say why there are no lines.
     pub(in crate::commands) async fn next_report(&mut self, interval: Duration) {
         if self.hosts.values().any(|progress| progress.ended.is_some()) {
             sleep_until(Instant::now() + interval).await;
         }
         let is_only_one = self.hosts.len() == 1;
+        let remote: BTreeSet<HostKey> = self
+            .sources
+            .hosts()
+            .filter(|(_, source)| source.is_remote())
+            .map(|(host, _)| host)
+            .collect();
         for (host, progress) in &mut self.hosts {
+            if progress.ended.is_some() && remote.contains(host) {
+                continue;
+            }
             if progress.ended.is_some() {
                 self.sources.restart(*host, interval);
                 *progress = HostProgress {

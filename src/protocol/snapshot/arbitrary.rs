@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause, ChangesSince, Driver,
-    EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity, KeptResult,
-    LineMemory, MarkPair, MarkedDevice, Missing, MissingLists, ModuleMemory, ModuleRow,
-    OmittedChange, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing, ProbeReading,
-    ProbeReport, Process, ProcessId, ProcessNames, ProgramMark, Reading, Route, SharedMemory,
-    Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill, TensorGroup, TensorLeak,
-    Throttle, TrainingSteps, Trouble, Use, Xid,
+    AgentFacts, AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause,
+    ChangesSince, Driver, EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts,
+    Identity, KeptResult, LineMemory, MarkPair, MarkedDevice, Missing, MissingLists, ModuleMemory,
+    ModuleRow, OmittedChange, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
+    ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, ProgramMark, Reading, Route,
+    SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill,
+    TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -41,6 +41,7 @@ fn successor(old: &Snapshot, random: &mut TestRng) -> Snapshot {
         at: old_or_new(&old.at, random),
         unix_ms: old_or_new(&old.unix_ms, random),
         interval_ms: old_or_new(&old.interval_ms, random),
+        agent: old.agent.clone(),
         host: Host {
             facts: HostFacts {
                 boot_id: old.host.facts.boot_id.clone(),
@@ -127,6 +128,7 @@ macro_rules! arbitrary_structs {
 }
 
 arbitrary_structs! {
+    AgentFacts { program, abilities }
     Host { facts, load, scan }
     Driver { version, cuda_version, trouble, failures }
     Gpu { uuid, facts, load, health, shared_memory, detail, processes, missing, device_file_holders, trouble, failures }
@@ -178,6 +180,7 @@ impl Arbitrary for Snapshot {
             at: Arbitrary::arbitrary(random),
             unix_ms: Arbitrary::arbitrary(random),
             interval_ms: Arbitrary::arbitrary(random),
+            agent: Arbitrary::arbitrary(random),
             host: Arbitrary::arbitrary(random),
             driver: Arbitrary::arbitrary(random),
             gpus,

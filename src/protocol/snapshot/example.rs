@@ -17,6 +17,7 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
         at: Moment(1_000_000),
         unix_ms: 1_700_000_000_000,
         interval_ms: 1000,
+        agent: None,
         host: Host {
             facts: HostFacts {
                 hides_processes: Ok(false),

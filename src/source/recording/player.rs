@@ -512,8 +512,8 @@ impl Player {
         if !self.report_jump().await {
             return false;
         }
-        let reason = self.reader.standard_error.reason().await;
-        let failure = failure.or_else(|| reason.map(|reason| reason.to_string()));
+        let last_lines = self.reader.standard_error.last_lines().await;
+        let failure = failure.or_else(|| last_lines.last().map(Text::to_string));
         let ignored = self.ignored.take().map(|(sentence, count)| match count {
             1 => sentence,
             count => format!("{count} lines are not understood; the first is {sentence}"),

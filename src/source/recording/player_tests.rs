@@ -8,11 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::tests::run;
-use super::super::{Source, SourceEvent, Sources};
+use super::super::{HostSource, Source, SourceEvent, Sources};
 use super::Recording;
 use super::player::RecordedHost;
 use crate::base::units::Moment;
-use crate::protocol::host_key::HostKey;
 use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::playback::Speed;
@@ -41,7 +40,7 @@ fn start_cat(path: &Path, speed: Speed) -> Sources {
         path: path.to_owned(),
         speed,
     };
-    let reporter = sources.reporter(HostKey::FIRST);
+    let reporter = sources.reporter(0);
     let file = path.to_owned();
     let cat = move |_from| {
         let mut command = Command::new("cat");
@@ -49,9 +48,8 @@ fn start_cat(path: &Path, speed: Speed) -> Sources {
         command
     };
     let connection = recording.play(Box::new(cat), reporter).unwrap();
-    sources
-        .list
-        .push((Source::Recording(recording), connection));
+    let source = HostSource::new(Source::Recording(recording), connection);
+    sources.list.push(source);
     sources
 }
 

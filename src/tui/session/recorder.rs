@@ -142,7 +142,7 @@ impl SessionRecorder {
 
     /// Starts a recording with a file of this name. A full line of each host follows its state now:
     /// lines on the way to the model are not recorded.
-    pub(super) fn start(&mut self, name: &str, fleet: &Fleet, sources: &Sources) {
+    pub(super) fn start(&mut self, name: &str, fleet: &Fleet, sources: &mut Sources) {
         let child = spawn(name);
         let mut child = match child {
             Ok(child) => child,

@@ -258,7 +258,9 @@ impl Watcher {
         }
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.update(Event::Tick(ViewerTime::new(self.now - before)));
-        self.update(event_of_source(event));
+        if let Some(event) = event_of_source(event) {
+            self.update(event);
+        }
     }
 
     /// The reasons why no more lines come from some hosts.

@@ -1,0 +1,206 @@
+//! `gputop hosts`: connections to other hosts that later sessions share, and the copies of gputop
+//! there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::live::read_hosts::block_on;
+use crate::base::text::Text;
+use crate::files::{folders, private_folder};
+use crate::flags::HostArgs;
+use crate::output::{self, Exit, print, print_error};
+use crate::source::{
+    HostList, Masters, NamedHost, SshHost, clean_copies, master_is_open, stop_master,
+};
+
+/// The most hosts that are cleaned at once.
+const AT_ONCE: usize = 8;
+
+/// The options of `gputop hosts`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HostsArgs {
+    #[command(subcommand)]
+    action: HostsAction,
+}
+
+/// An action on hosts.
+#[derive(Debug, Clone, Subcommand)]
+enum HostsAction {
+    /// Log in to hosts once: ssh asks for passwords and codes on this terminal, and `gputop -H` uses
+    /// the connections. Each ends ten minutes after its last use
+    Connect(NamedHosts),
+    /// End the connections of `gputop hosts connect`; without a name, all of them. Sessions that use
+    /// one go on
+    Disconnect(NamedHosts),
+    /// Remove the copies of gputop that were made on hosts
+    Clean(NamedHosts),
+}
+
+#[derive(Debug, Clone, Args)]
+struct NamedHosts {
+    /// The hosts, as for `-H`: `gpu-01 node[01-16] @lab`
+    #[arg(value_name = "HOST", value_parser = HostList::from_str)]
+    names: Vec<HostList>,
+
+    #[arg(skip)]
+    hosts: HostArgs,
+}
+
+impl HostsArgs {
+    /// The flags on hosts, whose names are still to be looked up in the configuration.
+    pub(crate) fn hosts_mut(&mut self) -> &mut HostArgs {
+        let (HostsAction::Connect(named)
+        | HostsAction::Disconnect(named)
+        | HostsAction::Clean(named)) = &mut self.action;
+        named.hosts.set_lists(named.names.clone());
+        &mut named.hosts
+    }
+}
+
+/// Connects, disconnects or cleans hosts.
+///
+/// # Errors
+///
+/// When the folder of the sockets cannot be used, or the standard output cannot be written.
+pub(crate) fn run(args: &HostsArgs) -> anyhow::Result<ExitCode> {
+    Ok(match &args.action {
+        HostsAction::Connect(named) if named.names.is_empty() => refuse_nobody("connect gpu-01"),
+        HostsAction::Clean(named) if named.names.is_empty() => refuse_nobody("clean gpu-01"),
+        HostsAction::Connect(named) => connect(named)?,
+        HostsAction::Disconnect(named) => disconnect(named)?,
+        HostsAction::Clean(named) => block_on(clean(named))?,
+    })
+}
+
+fn refuse_nobody(example: &str) -> ExitCode {
+    let sentence = format!("name hosts, as in `gputop hosts {example}` or `@lab`");
+    output::refuse(&sentence.as_str().into())
+}
+
+/// Returns the folder of the sockets, which only this user may enter.
+fn folder() -> anyhow::Result<PathBuf> {
+    let folder = folders::masters_folder();
+    private_folder::open(&folder).with_context(|| {
+        format!(
+            "cannot use {} for the sockets of connections",
+            folder.display()
+        )
+    })?;
+    Ok(folder)
+}
+
+impl NamedHosts {
+    /// The hosts over ssh. Reports those that have a command of their own.
+    fn over_ssh(&self) -> Vec<SshHost> {
+        let mut hosts = Vec::new();
+        for named in self.hosts.named() {
+            match named {
+                NamedHost::Ssh(name) => hosts.push(self.hosts.ssh_host(name)),
+                NamedHost::Via(command) => print_error(&Text::new(format!(
+                    "{} has a command of its own, without ssh",
+                    command.host_name()
+                ))),
+            }
+        }
+        hosts
+    }
+}
+
+fn connect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
+    let masters = Masters::new(folder()?);
+    let mut exits = Vec::new();
+    for host in named.over_ssh() {
+        let name = host.host_name();
+        let socket = masters
+            .socket(&host)
+            .with_context(|| format!("cannot connect {name}"))?;
+        let (exit, sentence) = if master_is_open(&socket) {
+            (Exit::Success, "is connected already")
+        } else {
+            stop_master(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
+            // ssh says itself why it cannot connect.
+            let status = masters
+                .open_command(&host)
+                .status()
+                .context("cannot start ssh")?;
+            if status.success() && master_is_open(&socket) {
+                (Exit::Success, "is connected, until 10 minutes without use")
+            } else {
+                (Exit::Error, "is not connected")
+            }
+        };
+        print(format!("{name} {sentence}\n").as_bytes())?;
+        exits.push(exit);
+    }
+    Ok(Exit::combined(&exits).into())
+}
+
+fn disconnect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
+    let masters = Masters::new(folder()?);
+    if named.names.is_empty() {
+        let mut count = 0;
+        for socket in masters.sockets().context("cannot list the connections")? {
+            count += u32::from(stop_master(&socket)?);
+        }
+        let noun = if count == 1 {
+            "connection"
+        } else {
+            "connections"
+        };
+        print(format!("{count} {noun} ended\n").as_bytes())?;
+        return Ok(Exit::Success.into());
+    }
+    for host in named.over_ssh() {
+        let name = host.host_name();
+        let socket = masters
+            .socket(&host)
+            .with_context(|| format!("cannot find {name}"))?;
+        let sentence = if stop_master(&socket)? {
+            "is disconnected"
+        } else {
+            "was not connected"
+        };
+        print(format!("{name} {sentence}\n").as_bytes())?;
+    }
+    Ok(Exit::Success.into())
+}
+
+async fn clean(named: &NamedHosts) -> anyhow::Result<ExitCode> {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut cleaned = JoinSet::new();
+    for host in named.over_ssh() {
+        let turns = Arc::clone(&turns);
+        cleaned.spawn(async move {
+            let _turn = turns.acquire().await;
+            (host.host_name(), clean_copies(&host).await)
+        });
+    }
+    let mut exits = Vec::new();
+    while let Some(result) = cleaned.join_next().await {
+        let (name, removed) = result?;
+        match removed {
+            Ok(paths) if paths.is_empty() => {
+                print(format!("{name}: there was no copy\n").as_bytes())?;
+                exits.push(Exit::Success);
+            }
+            Ok(paths) => {
+                for path in paths {
+                    print(format!("{name}: removed {path}\n").as_bytes())?;
+                }
+                exits.push(Exit::Success);
+            }
+            Err(reason) => {
+                print_error(&Text::new(format!("{name}: {reason}")));
+                exits.push(Exit::Error);
+            }
+        }
+    }
+    Ok(Exit::combined(&exits).into())
+}

@@ -1,0 +1,218 @@
+//! Why a connection of ssh failed or ended, by the last lines on its standard error.
+
+use super::schedule::NextTry;
+use crate::base::text::Text;
+
+/// A message of ssh, in the order of their weight: with a jump host, ssh writes several.
+struct SshMessage {
+    /// The beginning or a part of a line.
+    part: &'static str,
+    /// The words for the row of the host; empty to take the line itself.
+    words: &'static str,
+    next: NextTry,
+}
+
+const MESSAGES: &[SshMessage] = &[
+    SshMessage {
+        part: "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        words: "the host key has changed: `ssh HOST` in a terminal says more",
+        next: NextTry::OnRequest,
+    },
+    SshMessage {
+        part: "Host key verification failed",
+        words: "the host key is not known yet: `ssh HOST` in a terminal asks for it",
+        next: NextTry::OnRequest,
+    },
+    // sshd blocks an address that fails to log in again and again.
+    SshMessage {
+        part: "Permission denied (",
+        words: "",
+        next: NextTry::OnRequest,
+    },
+    SshMessage {
+        part: "Too many authentication failures",
+        words: "",
+        next: NextTry::OnRequest,
+    },
+    SshMessage {
+        part: "Bad configuration option",
+        words: "",
+        next: NextTry::OnRequest,
+    },
+    SshMessage {
+        part: "Connection timed out",
+        words: "connect timed out",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "Operation timed out",
+        words: "connect timed out",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "Connection refused",
+        words: "connection refused",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "No route to host",
+        words: "no route to the host",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "Could not resolve hostname",
+        words: "",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "not responding",
+        words: "the link is cut: the server did not answer for 15 s",
+        next: NextTry::ByItself,
+    },
+];
+
+/// Methods of authentication that ask a person.
+const ASKING: [&str; 2] = ["password", "keyboard-interactive"];
+
+/// Returns why ssh has failed, and how the host is connected again. `None` if it said nothing.
+pub(super) fn reason(host: &str, lines: &[Text]) -> Option<(Text, NextTry)> {
+    let known = MESSAGES.iter().find_map(|message| {
+        let line = lines
+            .iter()
+            .rfind(|line| line.as_str().contains(message.part))?;
+        Some((message, line))
+    });
+    let Some((message, line)) = known else {
+        return lines
+            .last()
+            .map(|line| (Text::from(without_program(line)), NextTry::ByItself));
+    };
+    let words = match message.words {
+        "" => of_line(without_program(line)),
+        words => words.replace("HOST", host),
+    };
+    Some((Text::from(words.as_str()), message.next))
+}
+
+/// Whether a command that says this at its end would fail again, and an attempt could do harm.
+pub(super) fn waits_for_user(line: &Text) -> bool {
+    MESSAGES
+        .iter()
+        .any(|message| message.next == NextTry::OnRequest && line.as_str().contains(message.part))
+}
+
+/// Returns the words for a line of ssh.
+fn of_line(line: &str) -> String {
+    match line.split_once("Permission denied (") {
+        Some((_, methods)) if ASKING.iter().any(|method| methods.contains(method)) => {
+            format!(
+                "asks for a password (permission denied: {}",
+                methods.trim_end_matches('.')
+            )
+        }
+        Some((_, methods)) => format!("permission denied ({}", methods.trim_end_matches('.')),
+        None => line.to_owned(),
+    }
+}
+
+fn without_program(line: &Text) -> &str {
+    let line = line.as_str();
+    line.strip_prefix("ssh: ").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(lines: &[&str], words: &str, next: NextTry) {
+        let lines: Vec<Text> = lines.iter().map(|line| Text::from(*line)).collect();
+        assert_eq!(
+            reason("gpu-01", &lines),
+            Some((words.into(), next)),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn messages_of_ssh_are_said_in_a_few_words() {
+        use NextTry::{ByItself, OnRequest};
+        check(
+            &["ssh: connect to host 10.0.0.1 port 22: Connection refused"],
+            "connection refused",
+            ByItself,
+        );
+        check(
+            &["ssh: connect to host gpu-01 port 22: Connection timed out"],
+            "connect timed out",
+            ByItself,
+        );
+        check(
+            &[
+                "Connection timed out during banner exchange",
+                "Connection to 10.0.0.1 port 22 timed out",
+            ],
+            "connect timed out",
+            ByItself,
+        );
+        check(
+            &["ssh: Could not resolve hostname gpu-01: Name or service not known"],
+            "Could not resolve hostname gpu-01: Name or service not known",
+            ByItself,
+        );
+        check(
+            &["Timeout, server gpu-01 not responding."],
+            "the link is cut: the server did not answer for 15 s",
+            ByItself,
+        );
+        check(
+            &["alice@gpu-01: Permission denied (publickey)."],
+            "permission denied (publickey)",
+            OnRequest,
+        );
+        check(
+            &["alice@gpu-01: Permission denied (publickey,password)."],
+            "asks for a password (permission denied: publickey,password)",
+            OnRequest,
+        );
+        check(
+            &[
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @",
+                "Host key verification failed.",
+            ],
+            "the host key has changed: `ssh gpu-01` in a terminal says more",
+            OnRequest,
+        );
+        check(
+            &["Host key verification failed."],
+            "the host key is not known yet: `ssh gpu-01` in a terminal asks for it",
+            OnRequest,
+        );
+    }
+
+    #[test]
+    fn behind_a_jump_host_its_message_counts() {
+        check(
+            &[
+                "alice@login: Permission denied (publickey).",
+                "kex_exchange_identification: Connection closed by remote host",
+                "Connection closed by UNKNOWN port 65535",
+            ],
+            "permission denied (publickey)",
+            NextTry::OnRequest,
+        );
+    }
+
+    #[test]
+    fn another_message_is_its_last_line() {
+        check(
+            &[
+                "Welcome",
+                "kex_exchange_identification: read: Connection reset by peer",
+            ],
+            "kex_exchange_identification: read: Connection reset by peer",
+            NextTry::ByItself,
+        );
+        assert_eq!(reason("gpu-01", &[]), None);
+    }
+}
