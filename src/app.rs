@@ -26,9 +26,11 @@ use self::event::{Effect, Event};
 use self::fleet::alert_scope::AlertScope;
 use self::fleet::alerts::Alerts;
 use self::fleet::connections::HostConnection;
+use self::fleet::fleet_view::FleetView;
 pub use self::fleet::host_trouble::{HostTrouble, WaitingHost};
 use self::fleet::news::{self, LastLook};
 use self::fleet::troubles::TroubleLog;
+use self::fleet::viewer_clock::Clocks;
 use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::input::badges::Badge;
@@ -45,7 +47,7 @@ pub use self::keys::keymap::{BINDINGS, KeyContext};
 use self::layout::{Area, GpuView, Layout, ScreenShape, page_and_graph};
 pub use self::lists::columns::ListColumn;
 pub use self::lists::gpu_columns::GpuColumn;
-use self::lists::gpu_list::{GpuList, gpu_rows};
+use self::lists::gpu_list::GpuList;
 pub use self::lists::process_columns::ProcessColumn;
 use self::lists::process_list::{ProcessList, SelectedRow};
 use self::lists::unread_stats;
@@ -139,6 +141,8 @@ pub struct App {
     pub(crate) alerts: Alerts,
     pub(crate) troubles: TroubleLog,
     pub(crate) last_look: LastLook,
+    pub(crate) clocks: Clocks,
+    pub(crate) fleet_view: FleetView,
     pub(crate) focus: List,
     pub(crate) processes: ProcessList,
     pub(crate) gpus: GpuList,
@@ -181,6 +185,8 @@ impl App {
             alerts: Alerts::default(),
             troubles: TroubleLog::default(),
             last_look: LastLook::default(),
+            clocks: Clocks::default(),
+            fleet_view: FleetView::default(),
             focus: List::Processes,
             processes: ProcessList::default(),
             gpus: GpuList::default(),
@@ -211,50 +217,53 @@ impl App {
 
     fn divided(&self) -> Option<Layout> {
         let (width, height) = self.size;
-        let gpus = gpu_rows(self.fleet()).count();
-        // A tile has no room for a sentence about the driver.
+        if self.is_fleet_view() {
+            return Layout::without_lists(width, height, self.replay.is_some());
+        }
+        let gpus = self.gpus.rows(self.fleet()).count();
+        // A tile has no room for a sentence about the driver. One of several hosts has a row for it.
         let is_sick = || {
-            self.fleet()
-                .hosts()
-                .any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()))
+            let mut hosts = self.fleet().hosts();
+            !self.fleet().has_many()
+                && hosts
+                    .any(|(_, model)| model.latest().is_some_and(|it| it.driver.trouble.is_some()))
         };
         let gpu_view = if is_sick() {
             GpuView::Rows
         } else {
             self.gpus.view
         };
-        let unread = unread_stats::sentences(self.fleet());
+        let unread = unread_stats::sentences(self.fleet(), &self.processes.view);
         let reason = if self.processes.view.only_suspects {
             Layout::WITH_REASON
         } else {
             0
         };
-        let layout = ScreenShape {
-            width,
-            height,
-            gpus,
-            waiting_hosts: self.waiting_hosts().len(),
-            read_hosts: self
-                .fleet()
-                .hosts()
-                .filter(|(_, model)| model.latest().is_some())
-                .count(),
-            gpu_view,
-            graph: self.graph.visibility,
-            has_forecast: self
-                .fleet()
-                .hosts()
-                .any(|(_, model)| panel::has_forecast(model)),
-            processes: self
-                .processes
-                .wanted
-                .max(reason)
-                .saturating_add(unread_stats::rows_below(self.fleet(), width)),
-            is_serious: news::is_serious(self.fleet()),
-            has_host_line: self.shows_host(),
-            has_timeline: self.replay.is_some(),
-        }
-        .divide()?;
+        let layout =
+            ScreenShape {
+                width,
+                height,
+                gpus,
+                waiting_hosts: self.waiting_hosts().len(),
+                read_hosts: self
+                    .fleet()
+                    .hosts()
+                    .filter(|(_, model)| model.latest().is_some())
+                    .count(),
+                gpu_view,
+                graph: self.graph.visibility,
+                has_forecast: self
+                    .fleet()
+                    .hosts()
+                    .any(|(_, model)| panel::has_forecast(model)),
+                processes: self.processes.wanted.max(reason).saturating_add(
+                    unread_stats::rows_below(self.fleet(), &self.processes.view, width),
+                ),
+                is_serious: news::is_serious(self.fleet()),
+                has_host_line: self.shows_host(),
+                has_timeline: self.replay.is_some(),
+            }
+            .divide()?;
         if self.processes.view.only_suspects {
             return Some(layout.with_reason());
         }
@@ -340,7 +349,13 @@ impl App {
                 self.size = (width, height);
                 None
             }
+            Event::Clock(clock) => {
+                self.clocks.set(clock);
+                return None;
+            }
             Event::Tick(elapsed) => {
+                self.clocks.advance(elapsed);
+                self.fleet_view.advance(elapsed);
                 self.data.advance(elapsed, self.options.is_recording);
                 self.notice.advance(elapsed);
                 self.advance_connections(elapsed);
@@ -464,6 +479,7 @@ impl App {
         if is_reply {
             return None;
         }
+        self.compare_clocks(host);
         self.note_new_name(host, own_name);
         // With several hosts, each may have its own interval, so the option stays the interval that
         // the user chose last.
@@ -569,29 +585,48 @@ impl App {
     /// of graphs, lines of a page.
     fn refresh(&mut self) {
         self.update_troubles();
-        self.processes.refresh(self.data.shown());
-        self.gpus.refresh(self.data.shown());
+        self.choose_fleet_view();
+        let is_fleet = self.is_fleet_view();
+        if !is_fleet {
+            self.processes.refresh(self.data.shown());
+            self.gpus.show_host(self.processes.view.host);
+            self.gpus.refresh(self.data.shown());
+        }
         self.refresh_badges();
         self.update_demo_hints();
         self.layout = self.divided();
         let Some(layout) = self.layout else { return };
+        if is_fleet {
+            self.refresh_fleet(layout.body);
+        } else {
+            self.fit_lists(&layout);
+        }
+        self.marks.fit(self.data.shown());
+        let area = self.page_area(layout.body);
+        if let Some(page) = self.modes.page_mut() {
+            let size = (area.width, area.height);
+            page.fit(
+                self.data.shown(),
+                &self.clocks,
+                size,
+                self.options.is_recording,
+            );
+        }
+    }
+
+    /// Scrolls the lists so that their cursors are visible, and settles the graph.
+    fn fit_lists(&mut self, layout: &Layout) {
         self.processes.fit(layout.processes.height);
         // All tiles are on the screen.
         let gpus = if layout.tiles.is_some() {
             0
         } else {
-            gpu_rows(self.data.shown()).count()
+            self.gpus.rows(self.data.shown()).count()
         };
         self.gpus.fit(gpus, layout.gpus.height);
         let panels = self.panels();
         let shown = self.graph_model().map(|(host, model)| (host, model.now()));
         self.graph.settle(panels, shown);
-        self.marks.fit(self.data.shown());
-        let area = self.page_area(layout.body);
-        if let Some(page) = self.modes.page_mut() {
-            let size = (area.width, area.height);
-            page.fit(self.data.shown(), size, self.options.is_recording);
-        }
     }
 
     fn graph_model(&self) -> Option<(HostKey, &HostModel)> {
@@ -618,7 +653,7 @@ impl App {
     /// The area for graphs: beside or above a page, the whole screen, or the panel below the lists;
     /// `None` where there is no room.
     fn graph_area(&self) -> Option<Area> {
-        let layout = self.layout()?;
+        let layout = self.layout().filter(|_| !self.is_fleet_view())?;
         let area = if let Some(page) = self.modes.page() {
             page.subject()?;
             page_and_graph(layout.body, page.is_of_process()).1

@@ -11,8 +11,10 @@ mod checkpoint;
 mod fleet;
 mod growth;
 pub(crate) mod health;
+mod held_idle;
 mod history;
 mod host;
+mod host_overview;
 mod identity;
 mod job;
 mod leak_advice;
@@ -46,6 +48,7 @@ pub(crate) use self::history::{
     ProcessHistory, TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
+pub(crate) use self::host_overview::{GpuState, HeldGpus, HostOverview};
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
 pub(crate) use self::min_max::MinMax;

@@ -1,10 +1,11 @@
 //! Draws the app. The view decides nothing about facts and keeps no state: the same app gives the
 //! same screen.
 //!
-//! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`. `page`, `settings_panel`
-//! and `end_dialog` cover the rest.
+//! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`; of several hosts `fleet`
+//! instead. `page`, `settings_panel` and `end_dialog` cover the rest.
 
 mod end_dialog;
+mod fleet;
 mod footer;
 mod frame;
 mod gpus;
@@ -45,12 +46,18 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
         .filter(|layout| layout.host.width == screen.width && layout.footer.y + 1 == screen.height)
     {
         Some(layout) => {
-            header::draw(buffer, theme, app, layout.host);
+            if app.is_fleet_view() {
+                fleet::draw_header(buffer, theme, app, layout.host);
+            } else {
+                header::draw(buffer, theme, app, layout.host);
+            }
             if app.modes.page().is_some() {
                 page::draw(buffer, theme, app, app.page_area(layout.body));
                 graph::draw_panels(buffer, theme, app);
             } else if app.modes.graph().is_some() {
                 graph::draw(buffer, theme, app, layout.body);
+            } else if app.is_fleet_view() {
+                fleet::draw(buffer, theme, app);
             } else if let Some(missing) = app.missing_gpus() {
                 welcome::draw(buffer, theme, &missing, layout.body);
             } else {

@@ -16,6 +16,7 @@ pub(super) mod library;
 mod mig_instances;
 mod nvml_gpu;
 mod on_demand;
+mod pcie_traffic;
 mod plausible;
 mod process_list_reader;
 mod process_utilization;

@@ -4,7 +4,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::terminal::Background;
 use crate::base::text::Text;
-use crate::base::time::ViewerTime;
+use crate::base::time::{ViewerClock, ViewerTime};
 use crate::model::{HostLabel, OutlinePart, Past};
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::command::Command;
@@ -35,6 +35,8 @@ pub enum Event {
     Background(Background),
     /// This much time passed since the previous tick. The app has no other clock.
     Tick(ViewerTime),
+    /// The viewer's wall clock shows this now, and goes on with the ticks. Never in a replay.
+    Clock(ViewerClock),
     /// The result of an effect, in one sentence.
     Done(Text),
     /// The command of a host wrote this line to its standard error, and runs on.

@@ -5,6 +5,7 @@ pub(crate) mod badges;
 pub(crate) mod cursor;
 pub(crate) mod demo_hints;
 pub(crate) mod end_dialog;
+pub(crate) mod fleet_keys;
 pub(crate) mod footer;
 pub(crate) mod gpu_number;
 pub(crate) mod intents;

@@ -250,6 +250,28 @@ impl Layout {
         }
     }
 
+    /// The areas of a screen of this size with nothing in its body; `None` if it is smaller than
+    /// [`SMALLEST`].
+    pub(super) fn without_lists(width: u16, height: u16, has_timeline: bool) -> Option<Self> {
+        if width < SMALLEST.0 || height < SMALLEST.1 {
+            return None;
+        }
+        let row = |y: u16, height: u16| Area {
+            x: 0,
+            y,
+            width,
+            height,
+        };
+        let timeline = u16::from(has_timeline);
+        Some(Self {
+            host: row(0, 1),
+            body: row(1, height - 2 - timeline),
+            timeline: row(height - 1 - timeline, timeline),
+            footer: row(height - 1, 1),
+            ..Self::default()
+        })
+    }
+
     /// The GPUs and the hosts below them.
     pub(crate) fn gpus_and_hosts(&self) -> Area {
         Area {

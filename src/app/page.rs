@@ -17,6 +17,7 @@ use tui_input::{Input, InputRequest};
 
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
 use self::night::StripValues;
+use crate::app::fleet::viewer_clock::Clocks;
 use crate::app::keys::probe_task::AskedTask;
 use crate::app::lists::columns::Tone;
 use crate::app::lists::list_view::first_row;
@@ -233,7 +234,13 @@ impl Page {
     }
 
     /// Writes the lines for the latest data and for a screen of this size.
-    pub(super) fn fit(&mut self, fleet: &Fleet, (width, height): (u16, u16), is_recording: bool) {
+    pub(super) fn fit(
+        &mut self,
+        fleet: &Fleet,
+        clocks: &Clocks,
+        (width, height): (u16, u16),
+        is_recording: bool,
+    ) {
         let mut writer = Writer {
             width: usize::from(width).saturating_sub(LABEL + 4).max(8),
             lines: Vec::new(),
@@ -243,13 +250,9 @@ impl Page {
                 writer.lines = help::lines(writer.width, self.search.value(), is_recording);
             }
             PageTopic::News(list) => {
-                let cursor = list.write(&mut writer, fleet, self.search.value());
-                self.top = first_row(
-                    self.top,
-                    cursor,
-                    writer.lines.len(),
-                    height.saturating_sub(1),
-                );
+                let cursor = list.write(&mut writer, fleet, clocks, self.search.value());
+                let rows = writer.lines.len();
+                self.top = first_row(self.top, cursor, rows, height.saturating_sub(1));
             }
             PageTopic::Users => users::describe(&mut writer, fleet),
             PageTopic::Night => night::describe(&mut writer, fleet),

@@ -95,6 +95,22 @@ impl AddAssign for ViewerTime {
     }
 }
 
+/// The wall clock of the viewer and its time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViewerClock {
+    /// Milliseconds since 1970, UTC.
+    pub unix_ms: u64,
+    /// Seconds ahead of UTC.
+    pub utc_offset: i32,
+}
+
+impl AddAssign<ViewerTime> for ViewerClock {
+    fn add_assign(&mut self, elapsed: ViewerTime) {
+        let elapsed = u64::try_from(elapsed.0.as_millis()).unwrap_or(u64::MAX);
+        self.unix_ms = self.unix_ms.saturating_add(elapsed);
+    }
+}
+
 /// The wall clock of a host, in its time zone. Converts a [`Moment`] to local time: milliseconds
 /// since 1970, as a clock on the wall shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

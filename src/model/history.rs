@@ -22,6 +22,7 @@ pub(crate) use self::event::{HistoryEvent, HistoryEventKind};
 pub(crate) use self::tensors::{TensorHistory, TensorLayer};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
+use crate::model::held_idle::IdleRecord;
 use crate::model::min_max::MinMax;
 use crate::model::pairs;
 use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory, process_role};
@@ -207,6 +208,9 @@ pub(crate) struct GpuHistory {
     /// The temperature in kelvin, as a curve has no negative numbers: [`GpuHistory::celsius`]
     /// converts it.
     pub temperature: Curve,
+    /// How long a process has held the GPU idle. Older checkpoints do not have it.
+    #[serde(default)]
+    pub(in crate::model) idle: IdleRecord,
 }
 
 impl GpuHistory {
@@ -222,6 +226,7 @@ impl GpuHistory {
 
     fn add_readings(&mut self, gpu: &Gpu, patience: Duration) {
         let load = &gpu.load;
+        self.idle.add_readings(gpu);
         self.memory.push(load.at, load.memory_used.ok(), patience);
         self.sm
             .push(load.at, load.sm.ok().map(whole_percent), patience);

@@ -446,6 +446,11 @@ impl HostModel {
             .map_or(Moment::default(), |latest| latest.at)
     }
 
+    /// The viewer time since the latest line.
+    pub(crate) fn since_latest_line(&self) -> Duration {
+        self.silence.duration()
+    }
+
     /// The viewer time since the latest line; `None` unless the next one is overdue.
     pub(crate) fn silence(&self) -> Option<Duration> {
         Some(self.silence.duration()).filter(|silence| self.is_overdue(*silence))

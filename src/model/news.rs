@@ -21,7 +21,7 @@ use super::verdict::Verdict;
 use crate::base::text::Text;
 use crate::base::time::WallClock;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::protocol::snapshot::{GpuUuid, Process, ProcessFacts, ProcessId, Snapshot};
+use crate::protocol::snapshot::{GpuUuid, Missing, Process, ProcessFacts, ProcessId, Snapshot};
 
 /// The most news that are remembered. The oldest is dropped for a new one.
 const REMEMBERED: usize = 256;
@@ -530,7 +530,11 @@ impl NewsLog {
             else {
                 continue;
             };
-            let ooms: Result<u64, _> = allocator.devices.iter().map(|device| device.ooms).sum();
+            // A hostile agent may send any numbers.
+            let mut counts = allocator.devices.iter().map(|device| device.ooms);
+            let ooms = counts.try_fold(0_u64, |sum, count| {
+                Ok::<_, Missing>(sum.saturating_add(count?))
+            });
             let Ok(ooms) = ooms else { continue };
             if self
                 .ooms

@@ -66,11 +66,7 @@ impl HostModel {
                 growing.left(),
             ));
         }
-        let mut leftovers = self
-            .verdicts()
-            .iter()
-            .filter(|verdict| is_left_on_gpu(verdict))
-            .peekable();
+        let mut leftovers = self.leftovers().peekable();
         if leftovers.peek().is_some() {
             let is_mine = leftovers.any(|verdict| is_mine(snapshot, verdict.process));
             troubles.push(RankedTrouble {
@@ -82,6 +78,13 @@ impl HostModel {
         }
         troubles.sort_by_key(RankedTrouble::urgency);
         troubles
+    }
+
+    /// The verdicts on processes that are left on any GPU, as in [`Self::leftovers_on`].
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = &Verdict> {
+        self.verdicts()
+            .iter()
+            .filter(|verdict| is_left_on_gpu(verdict))
     }
 
     /// The verdicts on processes that are left on a GPU: the driver lists them there, or they have

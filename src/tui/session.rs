@@ -43,7 +43,8 @@ use crate::app::input::end_dialog::PlannedEnd;
 use crate::app::settings::ThemeName;
 use crate::base::terminal::{Background, size};
 use crate::base::text::Text;
-use crate::base::time::ViewerTime;
+use crate::base::time::{ViewerClock, ViewerTime};
+use crate::files::local_time::{unix_ms, utc_offset};
 use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
@@ -60,6 +61,9 @@ const TICK: Duration = Duration::from_millis(1050);
 
 /// The shortest time between two ticks that lines bring.
 const SHORTEST_TICK: Duration = Duration::from_millis(50);
+
+/// The least time between two readings of the wall clock. Ticks let it go on between them.
+const CLOCK: Duration = Duration::from_secs(1);
 
 /// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
@@ -269,6 +273,14 @@ fn new_app(options: &SessionOptions, sources: &Sources) -> App {
     app
 }
 
+/// Reads the wall clock and the time zone of the viewer; `None` if the zone is not known.
+fn viewer_clock() -> Option<ViewerClock> {
+    Some(ViewerClock {
+        unix_ms: unix_ms(),
+        utc_offset: utc_offset()?,
+    })
+}
+
 /// Returns the event of the app for an event of a source; `None` if the screen does not show it.
 fn event_of_source(event: SourceEvent) -> Option<Event> {
     Some(match event {
@@ -302,6 +314,8 @@ struct Session<'a> {
     sources: Sources,
     /// The moment of the app's last tick.
     now: Instant,
+    /// When the wall clock is read again.
+    clock_due: Instant,
     screen_state: ScreenState,
     pacer: FramePacer,
     /// The effect of Enter that the end-process dialog on the screen announces, and when the user
@@ -335,6 +349,7 @@ impl<'a> Session<'a> {
             awaits_colours_until: None,
             sources,
             now,
+            clock_due: now,
             screen_state: ScreenState::Outdated,
             pacer: FramePacer::new(options.sources.len(), now + FIRST_FRAME),
             unread_end: None,
@@ -482,7 +497,20 @@ impl<'a> Session<'a> {
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.history
             .start_due(self.app.live_fleet(), &self.sources, self.now);
+        self.set_clock();
         self.update(Event::Tick(ViewerTime::new(self.now - before)))
+    }
+
+    /// Tells the app what the wall clock shows, once a second at most: it may be set, and the time
+    /// zone may change. In a replay, the clock is that of the recording.
+    fn set_clock(&mut self) {
+        if self.now < self.clock_due || self.sources.is_recording() {
+            return;
+        }
+        self.clock_due = self.now + CLOCK;
+        if let Some(clock) = viewer_clock() {
+            self.app.take(Event::Clock(clock));
+        }
     }
 
     /// Passes an event to the app and performs the effect that it asks for.

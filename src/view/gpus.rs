@@ -18,7 +18,7 @@ use super::theme::{Fill, Theme};
 use crate::app::layout::Area;
 use crate::app::lists::columns::{Align, ListColumn, fitting};
 use crate::app::lists::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
-use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
+use crate::app::lists::gpu_list::GpuRow;
 use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
 use crate::base::units::Elapsed;
@@ -55,7 +55,7 @@ const HEALTH_AT_LENGTH: usize = 38;
 
 impl GpuColumnWidths {
     fn new(app: &App, width: usize) -> Self {
-        let gpus = || gpu_rows(app.fleet()).map(|row| row.gpu);
+        let gpus = || app.gpus.rows(app.fleet()).map(|row| row.gpu);
         let label = gpus()
             .map(|gpu| gpu_label(gpu).len())
             .max()
@@ -140,7 +140,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             .hosts()
             .filter_map(|(host, model)| Some((host, model.latest()?)))
     };
-    let gpus = gpu_rows(app.fleet()).count();
+    let gpus = app.gpus.rows(app.fleet()).count();
     if gpus == 0 {
         let lines: Vec<Line<'_>> = latest()
             .flat_map(|(host, snapshot)| why_no_gpu(theme, app, host, snapshot))
@@ -175,7 +175,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.tab_from_end(word.len()).put(word, theme.accent());
     }
     let (cursor, top) = (app.gpus.cursor, app.gpus.top);
-    for (line, (place, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
+    for (line, (place, row)) in
+        (1..area.height).zip(app.gpus.rows(app.fleet()).enumerate().skip(top))
+    {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
@@ -308,7 +310,9 @@ pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
         .filter(|column| is_kept(**column))
         .map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
-    let troubled = gpu_rows(app.fleet())
+    let troubled = app
+        .gpus
+        .rows(app.fleet())
         .enumerate()
         .filter_map(|(place, row)| Some((place, row, row.gpu.trouble.as_ref()?)));
     let unexplained = troubled.filter(|(place, row, trouble)| {

@@ -15,14 +15,15 @@ use crate::app::lists::columns::Align;
 use crate::app::lists::gpu_cells::short_name;
 use crate::app::lists::gpu_list::gpu_rows;
 use crate::base::units::{Bytes, Percent};
-use crate::model::{Fleet, HostModel, Severity, Verdict};
+use crate::model::{HostModel, Severity, Verdict};
 use crate::output::labels::word;
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
 /// The least width of the host's name beside warnings.
 const NAME: usize = 8;
 
-const SIMULATED: &str = " SIMULATED MACHINE ";
+pub(super) const SIMULATED: &str = " SIMULATED MACHINE ";
 
 /// The widths of a clock with two spaces before it, and of its hour and minute alone.
 const CLOCK: usize = "  03:41:12".len();
@@ -46,7 +47,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let troubles = troubles(theme, app);
     let warnings = warnings(theme, app);
     // A long name gives way to the warnings.
-    let name = host_names(fleet);
+    let name = host_names(app);
     let wanted_by = |texts: &[(String, Style)]| {
         texts
             .iter()
@@ -63,7 +64,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         false => "",
     };
     // The clock shrinks before a warning is cut, and goes last.
-    if let Some(clock) = clock(fleet) {
+    if let Some(clock) = app.time_of_day() {
         let clocks = [
             clock.as_str(),
             clock.get(..HOUR_AND_MINUTE).unwrap_or(&clock),
@@ -91,7 +92,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.skip(2).badge(&words, style);
         }
     }
-    let mut hosts = fleet.hosts();
+    let mut hosts = shown_hosts(app);
     if let (Some((_, model)), None) = (hosts.next(), hosts.next())
         && let Some(snapshot) = model.latest()
     {
@@ -100,7 +101,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 }
 
 /// Draws the state of the replay and of the recording that the user started.
-fn replay_and_recording(pen: &mut Pen<'_>, theme: Theme, app: &App) {
+pub(super) fn replay_and_recording(pen: &mut Pen<'_>, theme: Theme, app: &App) {
     if let Some(replay) = &app.replay {
         pen.put(replay.words(), theme.badge()).skip(2);
     }
@@ -127,12 +128,17 @@ fn troubles(theme: Theme, app: &App) -> Vec<(String, Style)> {
     first.into_iter().chain(others).collect()
 }
 
-fn host_names(fleet: &Fleet) -> String {
-    let names: Vec<String> = fleet
-        .hosts()
-        .map(|(host, _)| fleet.both_names(host))
+/// The hosts that the lists show.
+fn shown_hosts(app: &App) -> impl Iterator<Item = (HostKey, &HostModel)> {
+    let hosts = app.fleet().hosts();
+    hosts.filter(|(host, _)| app.processes.view.shows(*host))
+}
+
+fn host_names(app: &App) -> String {
+    let names: Vec<String> = shown_hosts(app)
+        .map(|(host, _)| app.fleet().both_names(host))
         .collect();
-    if fleet.has_many() {
+    if names.len() > 1 {
         format!("{} hosts: {}", names.len(), names.join(", "))
     } else {
         names.concat()
@@ -168,12 +174,6 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     if pen.room() >= 2 + every.len() {
         pen.put_at_end(&every, theme.dim());
     }
-}
-
-/// The local time of the latest snapshot, on the first host whose time zone is known.
-fn clock(fleet: &Fleet) -> Option<String> {
-    let clock = |model: &HostModel| Some(model.wall_clock()?.seconds(model.now(), model.now()));
-    fleet.hosts().find_map(|(_, model)| clock(model))
 }
 
 /// Draws how many GPUs there are, and the memory in use on all of them.
@@ -239,8 +239,16 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
         .news()
         .map(|news| (news.to_owned(), theme.notable()));
     let fleet = app.fleet();
-    let summaries = fleet
-        .hosts()
+    let clock = shown_hosts(app).find_map(|(host, _)| {
+        let difference = app.clock_difference(host)?;
+        let words = if fleet.must_be_named(host) {
+            format!("{}: {difference}", fleet.name(host))
+        } else {
+            difference
+        };
+        Some((words, theme.notable()))
+    });
+    let summaries = shown_hosts(app)
         .filter(|(host, _)| !app.names_leftovers_of(*host))
         .filter_map(|(host, model)| {
             let summary = Verdict::summary(model.verdicts())?;
@@ -260,7 +268,7 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
                 theme.severity(severities.max().unwrap_or(Severity::Bad)),
             ))
         });
-    [loading, news]
+    [loading, news, clock]
         .into_iter()
         .flatten()
         .chain(summaries)

@@ -42,7 +42,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area, has
             pen.rest(summary, theme.notable());
             continue;
         }
-        pen.put(line.time(app.fleet()), theme.dim())
+        pen.put(line.time(app.fleet(), &app.clocks), theme.dim())
             .skip(1)
             .put(sign(line.item.kind), theme.dim())
             .skip(1);

@@ -94,12 +94,15 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         height: area.height.saturating_sub(used),
         ..area
     };
-    let mut reasons = unread_stats::sentences(app.fleet());
+    let mut reasons = unread_stats::sentences(app.fleet(), &app.processes.view);
     if let Some(mut pen) = app
         .layout()
         .and_then(|layout| Pen::at(buffer, layout.unread_note, 0))
     {
-        pen.rest(unread_stats::short_note(app.fleet()), theme.dim());
+        pen.rest(
+            unread_stats::short_note(app.fleet(), &app.processes.view),
+            theme.dim(),
+        );
         reasons.clear();
     }
     draw_notes(buffer, theme, app, reasons, below);
@@ -122,6 +125,7 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>
     };
     let silent = app
         .troubles()
+        .filter(|(host, _)| app.processes.view.shows(*host))
         .filter(|(host, _)| app.fleet().has_many() && has_line(*host));
     let silent = silent.filter_map(|(host, _)| app.silence_words(host));
     let troubles = silent

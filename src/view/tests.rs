@@ -21,6 +21,7 @@ use crate::protocol::snapshot::{
 
 mod end_dialog;
 mod end_on_many_hosts;
+mod fleet;
 mod lines;
 mod memory;
 mod no_gpu;

@@ -204,7 +204,7 @@ pub(super) fn gpu(
                 Vec::new()
             }),
         },
-        health: health(now, limit),
+        health: health(now, limit, sm <= 0.0),
         shares_memory: false,
         detail: None,
         processes,
@@ -228,8 +228,8 @@ fn facts(index: u32) -> GpuFacts {
     }
 }
 
-/// Returns the health of a GPU with this power limit in watts.
-fn health(now: Moment, limit: f64) -> GpuHealth {
+/// Returns the health of a GPU with this power limit in watts. `is_quiet`: nothing moves over PCIe.
+fn health(now: Moment, limit: f64, is_quiet: bool) -> GpuHealth {
     GpuHealth {
         at: now,
         xids: Vec::new(),
@@ -249,6 +249,7 @@ fn health(now: Moment, limit: f64) -> GpuHealth {
         recovery_action: Ok(0),
         pcie_generation: Ok(5),
         pcie_width: Ok(16),
+        pcie_quiet: Ok(is_quiet),
         encoder: Ok(Percent::new(0.0)),
         decoder: Ok(Percent::new(0.0)),
     }

@@ -36,6 +36,8 @@ const LINKS: u32 = 91;
 const LINK: [u32; 2] = [165, 164];
 /// KiB sent and received over NVLink since the driver was loaded.
 const TRANSFERRED: [u32; 2] = [138, 139];
+/// Bytes sent and received over PCIe. The counters have 32 bits and wrap.
+const PCIE_BYTES: [u32; 2] = [197, 198];
 /// The EDPP multiplier, in an undocumented unit; gputop assumes percent. This and the
 /// power-smoothing fields exist since driver 590.
 const EDPP: u32 = 274;
@@ -262,6 +264,12 @@ impl GpuCalls {
         let administrator = self.field_values(GPU, of_administrator);
         let all = board.into_iter().chain(profile).chain(administrator);
         all.map(or_not_set).collect()
+    }
+
+    /// Reads the counters of bytes sent and received over PCIe, which wrap.
+    pub(super) fn pcie_bytes(&mut self) -> Reading<[u32; 2]> {
+        let [sent, received] = self.field_values(GPU, PCIE_BYTES);
+        Ok([sent.and_then(small)?, received.and_then(small)?])
     }
 
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {

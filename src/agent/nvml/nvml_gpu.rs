@@ -22,6 +22,7 @@ use super::gpu_calls::{CallError, GpuCalls, read, read_structure, read_text, tak
 use super::gpu_detail::engine;
 use super::gpu_process_lists::{GpuProcessLists, ListedProcesses};
 use super::on_demand::OnDemand;
+use super::pcie_traffic::PcieTraffic;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
 use super::process_utilization::Utilization;
@@ -65,6 +66,7 @@ pub(super) struct NvmlGpu {
     slow_due: Moment,
     /// `None` while the page of the GPU is closed.
     on_demand: Option<OnDemand>,
+    pcie_traffic: PcieTraffic,
 }
 
 /// Milliseconds between two slow passes, which also read facts, health, and the graphics and MPS
@@ -90,6 +92,7 @@ impl NvmlGpu {
             utilization: Utilization::default(),
             slow_due: Moment(0),
             on_demand: None,
+            pcie_traffic: PcieTraffic::default(),
         }
     }
 
@@ -381,6 +384,7 @@ impl NvmlGpu {
         take! { calls, health:
             pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
             pcie_width = read!(calls, nvmlDeviceGetCurrPcieLinkWidth);
+            pcie_quiet = self.pcie_traffic.is_quiet(calls.pcie_bytes(), now);
             encoder = engine(read!(calls, nvmlDeviceGetEncoderUtilization => [share, period]));
             decoder = engine(read!(calls, nvmlDeviceGetDecoderUtilization => [share, period]));
         }

@@ -10,7 +10,7 @@ use crate::base::units::Moment;
 use crate::model::{Fleet, GpuOrProcess, Growing, HostModel, HostSubject};
 use crate::output::labels;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
+use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State};
 
 /// Growth that stops and starts again within this time is the same growth, and raises no second
 /// alert.
@@ -86,7 +86,7 @@ impl Alerts {
                 }
                 (command(snapshot, *id), "it ends")
             }
-            GpuOrProcess::Gpu(uuid) if is_free(model, snapshot.gpu(uuid)?) => {
+            GpuOrProcess::Gpu(uuid) if model.is_free(snapshot.gpu(uuid)?) => {
                 return Some(format!("{name} is free now"));
             }
             GpuOrProcess::Gpu(_) => (String::new(), "nobody is on it"),
@@ -185,9 +185,7 @@ impl Alerts {
             let is_over = match &watched.subject.subject {
                 // The first snapshots of a new agent lack processes.
                 GpuOrProcess::Process(id) => !snapshot.lives(*id) && model.is_complete(),
-                GpuOrProcess::Gpu(uuid) => {
-                    snapshot.gpu(uuid).is_some_and(|gpu| is_free(model, gpu))
-                }
+                GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).is_some_and(|gpu| model.is_free(gpu)),
             };
             watched.agreeing = if is_over { watched.agreeing + 1 } else { 0 };
         }
@@ -375,22 +373,6 @@ fn command(snapshot: &Snapshot, id: ProcessId) -> String {
         .process(id)
         .and_then(|process| labels::command(process).ok())
         .unwrap_or_else(|| "?".to_owned())
-}
-
-/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does
-/// not answer is not free. A GPU without memory of its own is judged by its processes.
-pub(super) fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
-    gpu.trouble.is_none()
-        && gpu.missing.processes.is_none()
-        && (gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some())
-        && gpu
-            .processes
-            .iter()
-            .all(|process| process.usage == Use::Graphics)
-        && model
-            .unaccounted()
-            .iter()
-            .all(|unaccounted| unaccounted.gpu != gpu.uuid)
 }
 
 #[cfg(test)]

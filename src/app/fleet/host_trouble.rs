@@ -43,34 +43,73 @@ pub struct WaitingHost {
     pub is_in_trouble: bool,
 }
 
+/// The reason why no data of a host comes, or why its GPUs cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataTrouble {
+    /// The facts, as in `no answer for 34s: ssh: connect to host gpu-02 port 22: Connection timed
+    /// out`.
+    pub words: String,
+    /// Whether it is a trouble. Otherwise the host starts.
+    pub is_trouble: bool,
+}
+
 impl App {
-    /// The hosts from which no line has come. One host alone is not among them before its first
-    /// line is overdue.
+    /// The hosts from which no line has come, and those of several whose driver is in trouble. One
+    /// host alone is not among them before its first line is overdue.
     pub(crate) fn waiting_hosts(&self) -> Vec<WaitingHost> {
         let fleet = self.fleet();
-        let waiting = fleet
+        let hosts = fleet
             .hosts()
-            .filter(|(_, model)| model.latest().is_none())
-            .map(|(host, _)| {
-                let trouble = self.trouble(host);
-                let words = match (self.host_words(host), self.said.get(&host)) {
-                    // The reason has the last words of the command.
-                    (Some(words), Some(said)) if !matches!(trouble, Some(HostTrouble::Lost(_))) => {
-                        format!("{words}: {said}")
-                    }
-                    (Some(words), _) => words,
-                    (None, Some(said)) => format!("starting… {said}"),
-                    (None, None) => "starting…".to_owned(),
-                };
-                WaitingHost {
-                    name: fleet.name(host).to_owned(),
-                    words,
-                    is_in_trouble: trouble.is_some(),
-                }
-            });
+            .filter(|(host, _)| self.processes.view.shows(*host));
+        let waiting = hosts.filter_map(|(host, model)| {
+            let is_read = model.latest().is_some();
+            let state = if is_read {
+                self.driver_state(host)
+            } else {
+                self.host_state(host)
+            };
+            let DataTrouble { words, is_trouble } = state?;
+            Some(WaitingHost {
+                name: fleet.name(host).to_owned(),
+                words,
+                is_in_trouble: is_trouble,
+            })
+        });
         waiting
             .filter(|waiting| waiting.is_in_trouble || fleet.has_many())
             .collect()
+    }
+
+    /// The reason why no data of a host comes, or why its GPUs cannot be read; `None` if they are
+    /// read.
+    pub(crate) fn host_state(&self, host: HostKey) -> Option<DataTrouble> {
+        let trouble = self.trouble(host);
+        let is_read = self.fleet().host(host)?.latest().is_some();
+        let words = match (self.host_words(host), self.said.get(&host)) {
+            (None, _) if is_read => return self.driver_state(host),
+            // The reason has the last words of the command.
+            (Some(words), Some(said)) if !matches!(trouble, Some(HostTrouble::Lost(_))) => {
+                format!("{words}: {said}")
+            }
+            (Some(words), _) => words,
+            (None, Some(said)) => format!("starting… {said}"),
+            (None, None) => "starting…".to_owned(),
+        };
+        Some(DataTrouble {
+            words,
+            is_trouble: trouble.is_some(),
+        })
+    }
+
+    /// The sentence about the driver of one of several hosts; `None` where the driver works.
+    fn driver_state(&self, host: HostKey) -> Option<DataTrouble> {
+        let fleet = self.fleet();
+        let snapshot = fleet.host(host)?.latest().filter(|_| fleet.has_many())?;
+        let trouble = snapshot.driver.trouble.as_ref()?;
+        Some(DataTrouble {
+            words: trouble.sentence.to_string(),
+            is_trouble: !trouble.is_starting(),
+        })
     }
 
     /// Remembers the last line that the command of a host wrote to its standard error, and shows it

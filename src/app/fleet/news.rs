@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::viewer_clock::Clocks;
 use crate::app::App;
 use crate::app::event::Effect;
 use crate::base::time::ViewerTime;
@@ -23,21 +24,25 @@ const RECENT: Duration = Duration::from_mins(10);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewsLine<'a> {
     pub host: HostKey,
-    /// The time since the news, in data time.
+    /// The time since the news: the data time up to the latest line of the host, and the viewer
+    /// time since then.
     age: Duration,
     pub item: &'a NewsItem,
 }
 
 impl NewsLine<'_> {
-    /// Returns the clock time as in `03:58`, or how long ago the news were where the time zone is
-    /// not known.
-    pub(crate) fn time(&self, fleet: &Fleet) -> String {
-        let clock = fleet
-            .host(self.host)
-            .and_then(|model| Some((model.wall_clock()?, model.now())));
-        clock.map_or_else(
+    /// Returns the clock time as in `03:58`, or how long ago the news were where no time zone is
+    /// known. News of several hosts have the viewer's time.
+    pub(crate) fn time(&self, fleet: &Fleet, clocks: &Clocks) -> String {
+        let model = fleet.host(self.host);
+        let clock = if fleet.has_many() {
+            clocks.shared(fleet, self.host)
+        } else {
+            model.and_then(HostModel::wall_clock)
+        };
+        clock.zip(model).map_or_else(
             || format!("-{}", Elapsed(self.age)),
-            |(clock, now)| clock.near(self.item.at, now),
+            |(clock, model)| clock.near(self.item.at, model.now()),
         )
     }
 
@@ -57,7 +62,7 @@ pub(crate) fn lines(fleet: &Fleet) -> Vec<NewsLine<'_>> {
     let lines = fleet.hosts().flat_map(|(host, model)| {
         model.news().rev().map(move |item| NewsLine {
             host,
-            age: model.now().since(item.at),
+            age: model.now().since(item.at) + model.since_latest_line(),
             item,
         })
     });

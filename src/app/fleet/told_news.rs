@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::alert_scope::AlertScope;
-use super::alerts::{AlertFact, SURE, gpu_facts, growth_facts, is_free, process_facts};
+use super::alerts::{AlertFact, SURE, gpu_facts, growth_facts, process_facts};
 use crate::app::event::{Alert, AlertKind};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
@@ -293,7 +293,7 @@ impl HostNews {
                     let known = self.processes.get(&gpu_process.process);
                     known.is_some_and(|known| known.is_told)
                 });
-            } else if news.is_in_use && is_free(model, gpu) {
+            } else if news.is_in_use && model.is_free(gpu) {
                 news.free += 1;
                 if news.free >= SURE {
                     (news.is_in_use, news.free) = (false, 0);

@@ -133,6 +133,18 @@ impl TroubleLog {
         }
     }
 
+    /// The troubles that last, the most urgent first.
+    pub(super) fn lasting(&self) -> impl Iterator<Item = (HostKey, &RankedTrouble)> {
+        let lasting = self.known.iter().filter(|known| known.ended.is_none());
+        lasting.map(|known| (known.host, &known.trouble))
+    }
+
+    /// The kind of the most urgent trouble of a host; `None` without one.
+    pub(super) fn worst_of(&self, host: HostKey) -> Option<TroubleRank> {
+        let mut lasting = self.lasting().filter(|(of, _)| *of == host);
+        lasting.next().map(|(_, trouble)| trouble.rank)
+    }
+
     fn named(&self) -> Option<&KnownTrouble> {
         self.known.iter().find(|known| !known.rests)
     }

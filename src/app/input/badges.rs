@@ -17,6 +17,7 @@ const LONGEST_FILTER: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Badge {
     Filter,
+    Host,
     Gpu,
     Mine,
     Suspects,
@@ -33,6 +34,7 @@ impl App {
         let view = &self.processes.view;
         let active = [
             (Badge::Filter, !self.processes.filter.value().is_empty()),
+            (Badge::Host, view.host.is_some()),
             (Badge::Gpu, view.gpu.is_some()),
             (Badge::Mine, view.only_mine),
             (Badge::Suspects, view.only_suspects),
@@ -58,6 +60,7 @@ impl App {
     pub(in crate::app) fn badge_words(&self) -> Vec<String> {
         let is_shown = |badge: &&Badge| match self.modes.current() {
             Mode::List => true,
+            Mode::Fleet => matches!(badge, Badge::Filter | Badge::Pause),
             Mode::Graph(_) => matches!(badge, Badge::Pause | Badge::Past),
             _ => **badge == Badge::Pause,
         };
@@ -69,11 +72,16 @@ impl App {
     }
 
     fn words(&self, badge: Badge) -> String {
+        let view_host = self.processes.view.host;
         match badge {
             Badge::Filter => format!(
                 "filter: {}",
                 cut(self.processes.filter.value(), LONGEST_FILTER)
             ),
+            Badge::Host => {
+                let name = view_host.map_or("", |host| self.fleet().name(host));
+                format!("host {}", cut(name, LONGEST_FILTER))
+            }
             Badge::Gpu => self.shown_gpu_label().map_or_else(
                 || "a GPU that is gone".to_owned(),
                 |gpu| format!("GPU {gpu}"),
@@ -119,6 +127,7 @@ impl App {
         match self.badges.last() {
             None => {}
             Some(Badge::Filter) => self.processes.filter.reset(),
+            Some(Badge::Host) => self.leave_host(),
             Some(Badge::Gpu) => self.show_all_gpus(),
             Some(Badge::Mine) => self.processes.view.only_mine = false,
             Some(Badge::Suspects) => self.processes.view.only_suspects = false,

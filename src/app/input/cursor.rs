@@ -10,11 +10,13 @@ impl App {
     /// Moves the cursor of the list or panel that is open by this many rows, or scrolls the open
     /// page or dialog.
     pub(in crate::app) fn step(&mut self, by: isize) {
+        let is_fleet = self.is_fleet_view();
         match self.modes.current_mut() {
             Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
             Some(Mode::Page(page)) => page.scroll(by),
             Some(Mode::SettingsPanel(_)) => self.step_settings_panel(by),
             Some(Mode::SortMenu(_)) => self.step_sort_menu(by),
+            _ if is_fleet => self.step_fleet(by),
             _ => {
                 match self.focus {
                     List::Gpus => self.gpus.step(by, self.data.shown()),

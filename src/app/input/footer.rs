@@ -49,6 +49,21 @@ const REPLAY: &[(Intent, &str)] = &[
     (Intent::OtherList, "GPUs"),
 ];
 
+/// The keys in the fleet view.
+const FLEET: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::Open, "open"),
+    (Intent::OtherList, "troubles"),
+    (Intent::OpenFilter, "filter"),
+    (Intent::SortByNeighbour(1), "sort"),
+    (Intent::FleetView, "lists"),
+    (Intent::News, "news"),
+    (Intent::Quit, "quit"),
+    (Intent::NextLayout, "who"),
+    (Intent::SaveScreen, "picture"),
+    (Intent::Pause, "pause"),
+];
+
 /// The keys where no host has a GPU.
 const WITHOUT_GPU: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
@@ -191,7 +206,8 @@ impl App {
     pub(crate) fn footer(&self, mut x: usize) -> Vec<(usize, FooterPart)> {
         let badges = self.badge_words();
         let is_over_lists = matches!(self.modes.current(), Mode::List);
-        let leave = (is_over_lists && !badges.is_empty())
+        let can_leave = is_over_lists || matches!(self.modes.current(), Mode::Fleet);
+        let leave = (can_leave && !badges.is_empty())
             .then(|| self.key(Intent::Leave, "leaves"))
             .flatten();
         let notice = self
@@ -301,7 +317,8 @@ impl App {
                 (Intent::Close, "back"),
                 (Intent::Quit, "quit"),
             ],
-            Mode::List | Mode::Graph(_) if self.replay.is_some() => REPLAY,
+            Mode::List | Mode::Fleet | Mode::Graph(_) if self.replay.is_some() => REPLAY,
+            Mode::Fleet => FLEET,
             Mode::List if self.missing_gpus().is_some() => WITHOUT_GPU,
             Mode::List if self.focus == List::Gpus => GPUS,
             Mode::List => PROCESSES,

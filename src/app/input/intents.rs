@@ -1,5 +1,6 @@
 //! Carries out each intent of the user.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::end_dialog::{self, EndDialog};
@@ -35,6 +36,11 @@ impl App {
         if self.step_in_tiles(intent) {
             return None;
         }
+        if matches!(self.modes.current(), Mode::Fleet)
+            && let ControlFlow::Break(effect) = self.perform_in_fleet(intent)
+        {
+            return effect;
+        }
         match intent {
             Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_)
                 if self.options.is_recording =>
@@ -44,7 +50,9 @@ impl App {
             Intent::Steer(steering) => return self.steer(steering),
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
+            Intent::MoveColumn(_) => {}
             Intent::OtherList => self.focus_other_list(),
+            Intent::FleetView => self.toggle_fleet_view(),
             Intent::SortByNeighbour(_)
             | Intent::SortBy(_)
             | Intent::Invert
@@ -135,7 +143,9 @@ impl App {
         let is_wide = self.size.0 >= WITH_RUN;
         let next = match self.modes.page().map(|page| &page.topic) {
             None => Some(PageTopic::Users),
-            Some(PageTopic::Users) if is_wide && self.under_cursor().is_some() => {
+            Some(PageTopic::Users)
+                if is_wide && !self.is_fleet_view() && self.under_cursor().is_some() =>
+            {
                 self.modes.close();
                 return self.open_detail();
             }

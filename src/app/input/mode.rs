@@ -14,6 +14,8 @@ const LONGEST_MARK_NAME: usize = 24;
 #[derive(Debug)]
 pub(crate) enum Mode {
     List,
+    /// All hosts at a glance.
+    Fleet,
     Filter,
     /// The search is being typed.
     Search,
@@ -46,6 +48,7 @@ impl Mode {
     pub(crate) fn key_context(&self) -> KeyContext {
         match self {
             Self::List => KeyContext::List,
+            Self::Fleet => KeyContext::Fleet,
             Self::Filter | Self::Search => KeyContext::Filter,
             Self::Page(page) if page.is_typing() => KeyContext::Filter,
             Self::JumpTime(_) => KeyContext::JumpTime,
@@ -62,7 +65,7 @@ impl Mode {
 /// The modes that are open over the lists, the lowest first. Keys go to the topmost.
 ///
 /// More than one mode is open in these cases: a page, the name of a mark or the end-process dialog
-/// over the graph, and the dialog over a page.
+/// over the graph, and the dialog over a page. The fleet view is below all others.
 #[derive(Debug, Default)]
 pub(crate) struct ModeStack(Vec<Mode>);
 
@@ -82,6 +85,19 @@ impl ModeStack {
     /// Closes the topmost mode and returns it; `None` if only the lists are open.
     pub(in crate::app) fn close(&mut self) -> Option<Mode> {
         self.0.pop()
+    }
+
+    /// Whether the fleet view is open, maybe below others.
+    pub(crate) fn has_fleet(&self) -> bool {
+        matches!(self.0.first(), Some(Mode::Fleet))
+    }
+
+    /// Opens or closes the fleet view below all others.
+    pub(in crate::app) fn set_fleet(&mut self, is_open: bool) {
+        self.0.retain(|mode| !matches!(mode, Mode::Fleet));
+        if is_open {
+            self.0.insert(0, Mode::Fleet);
+        }
     }
 
     /// The subject of the graph over the whole screen; `None` while that is closed.

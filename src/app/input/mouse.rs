@@ -77,6 +77,7 @@ impl App {
         let Some(layout) = self.layout() else { return };
         match self.modes.current() {
             Mode::EndDialog(_) => return,
+            Mode::Fleet => return self.turn_wheel_in_fleet(mouse.column, mouse.row, rows),
             Mode::List if layout.gpus.contains(mouse.column, mouse.row) => self.focus = List::Gpus,
             Mode::List => self.focus = List::Processes,
             _ => {}
@@ -119,6 +120,9 @@ impl App {
             }
             return None;
         }
+        if let Mode::Fleet = self.modes.current() {
+            return self.click_fleet(x, y, is_second);
+        }
         if !matches!(self.modes.current(), Mode::List | Mode::Graph(_)) {
             return None;
         }
@@ -140,7 +144,7 @@ impl App {
         let Mode::List = self.modes.current() else {
             return None;
         };
-        let gpus = crate::app::lists::gpu_list::gpu_rows(self.fleet()).count();
+        let gpus = self.gpus.rows(self.fleet()).count();
         let tile = |grid: TileGrid| (0..gpus).find(|gpu| grid.tile(*gpu).contains(x, y));
         let gpu = match layout.tiles {
             Some(grid) => tile(grid),

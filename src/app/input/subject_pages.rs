@@ -2,7 +2,6 @@
 
 use super::mode::Mode;
 use crate::app::event::Effect;
-use crate::app::lists::gpu_list::gpu_rows;
 use crate::app::lists::list_view::{Grouping, View};
 use crate::app::page::{NewsId, Page, PageTopic, ProcessTopic};
 use crate::app::{App, List, commands};
@@ -83,6 +82,9 @@ impl App {
         if self.modes.page().is_some() {
             self.modes.close();
         }
+        if subject.is_some() {
+            self.leave_fleet_for(host);
+        }
         match subject {
             Some(GpuOrProcess::Gpu(gpu)) => self.select_gpu(&HostGpu { host, gpu }),
             Some(GpuOrProcess::Process(process)) => {
@@ -93,8 +95,12 @@ impl App {
     }
 
     /// Puts the cursor on a GPU, and opens its page.
-    fn select_gpu(&mut self, gpu: &HostGpu) -> Option<Effect> {
-        let Some(row) = gpu_rows(self.fleet()).position(|row| row.id() == *gpu) else {
+    pub(in crate::app) fn select_gpu(&mut self, gpu: &HostGpu) -> Option<Effect> {
+        let Some(row) = self
+            .gpus
+            .rows(self.fleet())
+            .position(|row| row.id() == *gpu)
+        else {
             self.notice.set("this GPU is gone from the list");
             return None;
         };
@@ -127,6 +133,7 @@ impl App {
             self.processes.filter.reset();
             self.processes.view = View {
                 grouping: Grouping::Flat,
+                host: self.processes.view.host.filter(|host| *host == id.host),
                 ..View::default()
             };
             self.processes.refresh(self.data.shown());

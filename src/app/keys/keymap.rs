@@ -15,6 +15,8 @@ use crate::app::lists::process_columns::ProcessColumn;
 pub enum KeyContext {
     #[strum(serialize = "In the lists")]
     List,
+    #[strum(serialize = "In the fleet view: all hosts at a glance")]
+    Fleet,
     #[strum(serialize = "In the graph over the whole screen")]
     Graph,
     #[strum(serialize = "While naming a mark")]
@@ -43,7 +45,11 @@ pub enum Intent {
     Move(isize),
     /// Move the cursor, or scroll the page, by this many screenfuls.
     MovePage(isize),
+    /// Move the cursor by this many columns of hosts.
+    MoveColumn(isize),
     OtherList,
+    /// Show all hosts at a glance, or their lists.
+    FleetView,
     /// Sort by the column this many places to the right of the one that decides now.
     SortByNeighbour(isize),
     SortBy(ProcessColumn),
@@ -146,13 +152,16 @@ pub(crate) enum KeyGroup {
 impl Intent {
     pub(crate) fn group(self) -> KeyGroup {
         match self {
-            Self::Move(_) | Self::MovePage(_) | Self::OtherList | Self::ScrollCommand(_) => {
-                KeyGroup::Move
-            }
+            Self::Move(_)
+            | Self::MovePage(_)
+            | Self::MoveColumn(_)
+            | Self::OtherList
+            | Self::ScrollCommand(_) => KeyGroup::Move,
             Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
             Self::Open
             | Self::News
             | Self::NextLayout
+            | Self::FleetView
             | Self::GpuView
             | Self::Detail
             | Self::Watch
@@ -239,18 +248,32 @@ const fn row(
 #[rustfmt::skip]
 pub const BINDINGS: &[Binding] = {
     use KeyContext::{
-        EndDialog, Filter, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu,
+        EndDialog, Filter, Fleet, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu,
     };
     &[
-        row(&[List, SettingsPanel, SortMenu, Page], "Up k", Intent::Move(-1), "up"),
-        row(&[List, SettingsPanel, SortMenu, Page], "Down j", Intent::Move(1), "down"),
-        row(&[List, SettingsPanel, Page], "PgUp ^B", Intent::MovePage(-1), "a screen up"),
-        row(&[List, SettingsPanel], "PgDn ^F", Intent::MovePage(1), "a screen down"),
+        row(&[List, Fleet, SettingsPanel, SortMenu, Page], "Up k", Intent::Move(-1), "up"),
+        row(&[List, Fleet, SettingsPanel, SortMenu, Page], "Down j", Intent::Move(1), "down"),
+        row(&[List, Fleet, SettingsPanel, Page], "PgUp ^B", Intent::MovePage(-1), "a screen up"),
+        row(&[List, Fleet, SettingsPanel], "PgDn ^F", Intent::MovePage(1), "a screen down"),
         row(&[Page], "PgDn ^F Space", Intent::MovePage(1), "a screen down"),
-        row(&[List], "Home", Intent::Move(isize::MIN), "first line"),
-        row(&[List], "End G", Intent::Move(isize::MAX), "last line"),
+        row(&[List, Fleet], "Home", Intent::Move(isize::MIN), "first line"),
+        row(&[List, Fleet], "End G", Intent::Move(isize::MAX), "last line"),
         row(&[SettingsPanel, Page], "Home g", Intent::Move(isize::MIN), "top"),
         row(&[SettingsPanel, Page], "End G", Intent::Move(isize::MAX), "bottom"),
+        row(&[List, Fleet], "f", Intent::FleetView,
+            "all hosts at a glance, troubles first; again: the lists of all hosts"),
+        row(&[Fleet], "Enter i e", Intent::Open,
+            "the GPUs and processes of the host; the process or GPU of the trouble"),
+        row(&[Fleet], "Left h", Intent::MoveColumn(-1), "a column of hosts to the left"),
+        row(&[Fleet], "Right l", Intent::MoveColumn(1), "a column of hosts to the right"),
+        row(&[Fleet], "Tab", Intent::OtherList, "to all troubles and back to the hosts"),
+        row(&[Fleet], "/ \\ F4", Intent::OpenFilter,
+            "filter by host, user, job or GPU; user:NAME is exact"),
+        row(&[Fleet], "s > F6", Intent::SortByNeighbour(1),
+            "sort by name, free GPUs, memory, SM use, power, trouble"),
+        row(&[Fleet], "S <", Intent::SortByNeighbour(-1), "sort by the one before"),
+        row(&[Fleet], "I r", Intent::Invert, "invert the order"),
+        row(&[Fleet], "Esc", Intent::Leave, "back to the hosts; leave the filter or the pause"),
         row(&[List], "Tab", Intent::OtherList, "between GPUs and processes"),
         row(&[List], "Enter", Intent::Open, "the processes of the GPU; the process in detail"),
         row(&[List], "i e", Intent::Detail, "GPU or process in detail"),
@@ -314,28 +337,28 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "h", Intent::ScrollCommand(-1), "scroll them back"),
         row(&[List], "y", Intent::CopyPid, "copy the PID, of all that are tagged"),
         row(&[List], "Y", Intent::CopyCommand, "copy the command"),
-        row(&[List], "p", Intent::Pause, "pause / resume"),
+        row(&[List, Fleet], "p", Intent::Pause, "pause / resume"),
         row(&[List], "H", Intent::HostLine, "hide or show the line of the host"),
         row(&[List], "F2 C", Intent::SettingsPanel,
             "settings: which columns, their order, colours"),
-        row(&[List], "^S", Intent::SaveScreen, "save the screen as SVG, and the graph as CSV"),
+        row(&[List, Fleet], "^S", Intent::SaveScreen, "save the screen as SVG, and the graph as CSV"),
         row(&[Graph, Page, SettingsPanel, EndDialog, SortMenu], "^S", Intent::SaveScreen, ""),
-        row(&[List], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
-        row(&[List], "+ =", Intent::Interval(-1), "read more often"),
-        row(&[List], "-", Intent::Interval(1), "read less often"),
-        row(&[List], "^R", Intent::Refresh, "read everything now; a new agent if it is gone"),
-        row(&[List, Graph], "R", Intent::Record,
+        row(&[List, Fleet], "W F12", Intent::SaveSettings, "write the settings to config.toml"),
+        row(&[List, Fleet], "+ =", Intent::Interval(-1), "read more often"),
+        row(&[List, Fleet], "-", Intent::Interval(1), "read less often"),
+        row(&[List, Fleet], "^R", Intent::Refresh, "read everything now; a new agent if it is gone"),
+        row(&[List, Fleet, Graph], "R", Intent::Record,
             "record all hosts to a file; again: stop recording"),
-        row(&[List], "E", Intent::News, "the news: what happened, latest first"),
-        row(&[List, Page], "L", Intent::NextLayout,
+        row(&[List, Fleet], "E", Intent::News, "the news: what happened, latest first"),
+        row(&[List, Fleet, Page], "L", Intent::NextLayout,
             "the overview; who holds what; one run; the night of each GPU"),
         row(&[List], "V", Intent::GpuView, "GPUs as tiles where there is room, as tiles, their use alone, as rows"),
-        row(&[List], "? F1", Intent::Help, "this page"),
-        row(&[List], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
+        row(&[List, Fleet], "? F1", Intent::Help, "this page"),
+        row(&[List, Fleet], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
         row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),
         row(&[SortMenu], "I r", Intent::Invert, "invert the order"),
         row(&[SortMenu], "Esc F6", Intent::Close, "back"),
-        row(&[List, Graph, SettingsPanel, SortMenu, EndDialog, Page, Replay], "q ^C F10", Intent::Quit,
+        row(&[List, Fleet, Graph, SettingsPanel, SortMenu, EndDialog, Page, Replay], "q ^C F10", Intent::Quit,
             "quit"),
         row(&[Filter], "Enter", Intent::Close, "keep"),
         row(&[Filter], "Esc", Intent::ClearFilter, "clear"),
@@ -434,7 +457,7 @@ pub const BINDINGS: &[Binding] = {
 impl KeyContext {
     /// Whether the keys of a replay come before those of this context.
     pub(in crate::app) fn has_replay_keys(self) -> bool {
-        matches!(self, Self::List | Self::Graph | Self::Page)
+        matches!(self, Self::List | Self::Fleet | Self::Graph | Self::Page)
     }
 }
 

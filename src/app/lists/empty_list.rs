@@ -1,6 +1,6 @@
 //! Sentences for a process list that is empty, and for a GPU that nobody uses.
 
-use super::gpu_list::{GpuRow, gpu_rows};
+use super::gpu_list::GpuRow;
 use super::{rows, unknown_processes};
 use crate::app::App;
 use crate::base::units::Elapsed;
@@ -13,7 +13,8 @@ impl App {
     pub(crate) fn why_empty(&self) -> String {
         let view = &self.processes.view;
         let is_of_gpu_that_fails = || {
-            gpu_rows(self.fleet())
+            self.gpus
+                .rows(self.fleet())
                 .any(|row| row.gpu.trouble.is_some() || !row.gpu.failures.is_empty())
         };
         match &view.gpu {
@@ -55,7 +56,7 @@ impl App {
                 .as_ref()
                 .is_none_or(|gpu| *gpu == row.id())
         };
-        gpu_rows(self.fleet()).filter(is_shown)
+        self.gpus.rows(self.fleet()).filter(is_shown)
     }
 
     /// Says for each reason on which of the GPUs that fulfil a condition the processes are not

@@ -45,11 +45,26 @@ pub(crate) struct GpuList {
     pub view: GpuView,
     /// The index of the first row on the screen.
     pub top: usize,
+    /// The host whose GPUs alone are listed; `None` for those of all.
+    host: Option<HostKey>,
 }
 
 impl GpuList {
+    /// The rows of the list.
+    pub(crate) fn rows<'a>(&self, fleet: &'a Fleet) -> impl Iterator<Item = GpuRow<'a>> + use<'a> {
+        let host = self.host;
+        gpu_rows(fleet).filter(move |row| host.is_none_or(|shown| shown == row.host))
+    }
+
+    /// Lists the GPUs of a host alone, or of all, with the cursor on the first.
+    pub(in crate::app) fn show_host(&mut self, host: Option<HostKey>) {
+        if self.host != host {
+            (self.host, self.selected, self.cursor, self.top) = (host, None, 0, 0);
+        }
+    }
+
     pub(crate) fn selected_row<'a>(&self, fleet: &'a Fleet) -> Option<GpuRow<'a>> {
-        gpu_rows(fleet).nth(self.cursor)
+        self.rows(fleet).nth(self.cursor)
     }
 
     pub(crate) fn columns(&self, width: u16, fleet: &Fleet) -> Vec<GpuColumn> {
@@ -62,10 +77,10 @@ impl GpuList {
                 .as_ref()
                 .is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid)
         };
-        let place = gpu_rows(fleet).position(is_selected);
+        let place = self.rows(fleet).position(is_selected);
         self.cursor = place
             .unwrap_or(self.cursor)
-            .min(gpu_rows(fleet).count().saturating_sub(1));
+            .min(self.rows(fleet).count().saturating_sub(1));
     }
 
     pub(in crate::app) fn fit(&mut self, gpus: usize, height: u16) {
@@ -73,14 +88,14 @@ impl GpuList {
     }
 
     pub(in crate::app) fn select(&mut self, row: usize, fleet: &Fleet) {
-        self.cursor = row.min(gpu_rows(fleet).count().saturating_sub(1));
+        self.cursor = row.min(self.rows(fleet).count().saturating_sub(1));
         self.selected = self.selected_row(fleet).map(|row| row.id());
     }
 
     /// Moves the cursor by this many rows of tiles, which are this many beside each other. Where
     /// the last row has no tile below, the cursor goes to the last tile.
     pub(in crate::app) fn step_row(&mut self, by: isize, columns: usize, fleet: &Fleet) {
-        let last = gpu_rows(fleet).count().saturating_sub(1);
+        let last = self.rows(fleet).count().saturating_sub(1);
         let row = (self.cursor / columns)
             .saturating_add_signed(by)
             .min(last / columns);

@@ -3,6 +3,7 @@
 use strum::VariantArray;
 
 use crate::model::HostGpu;
+use crate::protocol::host_key::HostKey;
 
 /// Which processes the process list shows, and how it groups them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,6 +16,15 @@ pub(crate) struct View {
     pub only_mine: bool,
     /// The GPU whose processes alone are shown; `None` shows those of all.
     pub gpu: Option<HostGpu>,
+    /// The host whose GPUs and processes alone are shown; `None` shows those of all.
+    pub host: Option<HostKey>,
+}
+
+impl View {
+    /// Whether the lists show what is on a host.
+    pub(crate) fn shows(&self, host: HostKey) -> bool {
+        self.host.is_none_or(|shown| shown == host)
+    }
 }
 
 #[derive(

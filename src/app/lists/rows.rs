@@ -113,6 +113,7 @@ pub(in crate::app) fn rows(
 ) -> Vec<Row> {
     let filter = Filter {
         gpu: view.gpu.as_ref(),
+        host: view.host,
         ..Filter::new(filter, view.only_mine, fleet.has_many())
     };
     let sorted = order.settle(sort, sortable(fleet, view, sort, &filter));
@@ -122,6 +123,7 @@ pub(in crate::app) fn rows(
             unaccounted(fleet)
                 .filter(|gpu| {
                     filter.gpu.is_none_or(|shown| shown == gpu)
+                        && view.shows(gpu.host)
                         && filter.matches_unaccounted(fleet, gpu)
                 })
                 .map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0)),
@@ -138,6 +140,7 @@ pub(in crate::app) fn rows(
         rows.extend(
             fleet
                 .hosts()
+                .filter(|(host, _)| view.shows(*host))
                 .flat_map(|(host, model)| leftovers(host, fleet.name(host), model, &filter)),
         );
         if rows.len() > before {
@@ -156,7 +159,7 @@ fn sortable<'a>(
     filter: &Filter<'_>,
 ) -> Vec<(HostProcess, Moment, SortKeys<'a>)> {
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'a>)> = Vec::new();
-    for (host, model) in fleet.hosts() {
+    for (host, model) in fleet.hosts().filter(|(host, _)| view.shows(*host)) {
         let Some(snapshot) = model.latest() else {
             continue;
         };
@@ -426,6 +429,7 @@ fn by_gpu(
             && filter.matches_unaccounted(fleet, &id);
         let is_empty = members.is_empty() && !is_unaccounted;
         if filter.gpu.is_some_and(|shown| *shown != id)
+            || filter.host.is_some_and(|shown| shown != host)
             || is_empty && (!filter.is_open() || only_suspects)
         {
             continue;
@@ -515,6 +519,8 @@ pub(crate) struct Filter<'a> {
     only_mine: bool,
     /// The GPU whose processes alone match.
     gpu: Option<&'a HostGpu>,
+    /// The host whose GPUs alone match.
+    host: Option<HostKey>,
     /// Words in lower case; a row shows all of them.
     terms: Vec<String>,
     /// Whether rows show the name of their host, which then counts as a part of the text.
@@ -529,6 +535,7 @@ impl Filter<'_> {
         Self {
             only_mine,
             gpu: None,
+            host: None,
             terms,
             has_hosts,
         }

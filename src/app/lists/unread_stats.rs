@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use super::gpu_list::gpu_rows;
+use super::list_view::View;
 use crate::app::layout;
 use crate::model::Fleet;
 use crate::protocol::snapshot::{AllocatorUnreadable, Process, Snapshot};
@@ -53,23 +54,26 @@ pub(crate) fn omitted(snapshots: &[&Snapshot]) -> Option<String> {
         .then(|| format!("{count} more GPU processes are not listed, those with the least memory"))
 }
 
-fn snapshots(fleet: &Fleet) -> Vec<&Snapshot> {
+/// The latest snapshots of the hosts that the lists show.
+fn snapshots<'a>(fleet: &'a Fleet, view: &View) -> Vec<&'a Snapshot> {
     fleet
         .hosts()
+        .filter(|(host, _)| view.shows(*host))
         .filter_map(|(_, model)| model.latest())
         .collect()
 }
 
-/// A sentence for each reason on any host, without a full stop.
-pub(crate) fn sentences(fleet: &Fleet) -> Vec<String> {
-    sentences_about(&snapshots(fleet))
+/// A sentence for each reason on any host that the lists show, without a full stop.
+pub(crate) fn sentences(fleet: &Fleet, view: &View) -> Vec<String> {
+    sentences_about(&snapshots(fleet, view))
 }
 
 /// The rows that the sentences below the list of processes take, with those about GPUs in trouble,
 /// and a blank row before.
-pub(in crate::app) fn rows_below(fleet: &Fleet, width: u16) -> u16 {
-    let troubles = gpu_rows(fleet).filter_map(|row| row.gpu.trouble.as_ref());
-    let mut sentences = sentences(fleet);
+pub(in crate::app) fn rows_below(fleet: &Fleet, view: &View, width: u16) -> u16 {
+    let rows = gpu_rows(fleet).filter(|row| view.shows(row.host));
+    let troubles = rows.filter_map(|row| row.gpu.trouble.as_ref());
+    let mut sentences = sentences(fleet, view);
     sentences.extend(troubles.map(|trouble| trouble.sentence.to_string()));
     let rows = layout::rows_of(&sentences, usize::from(width).saturating_sub(4));
     u16::try_from(rows + usize::from(rows > 0)).unwrap_or(u16::MAX)
@@ -89,8 +93,8 @@ pub(crate) fn sentences_about(snapshots: &[&Snapshot]) -> Vec<String> {
 }
 
 /// One line in place of the sentences, for screens without room for these.
-pub(crate) fn short_note(fleet: &Fleet) -> String {
-    let snapshots = snapshots(fleet);
+pub(crate) fn short_note(fleet: &Fleet, view: &View) -> String {
+    let snapshots = snapshots(fleet, view);
     let count = reasons(&snapshots)
         .into_iter()
         .map(|(_, count)| count)

@@ -128,6 +128,22 @@ const WORDS: &[(&str, &str)] = &[
         "PID 1",
         "the first process of the host or container; it adopts processes whose parent exited",
     ),
+    (
+        "█ ▓ ·",
+        "a GPU in the fleet view: in use, over 90 % of its memory in use, free",
+    ),
+    (
+        "h",
+        "in the fleet view: held by a process, without use and PCIe traffic for half an hour",
+    ),
+    (
+        "o L x ?",
+        "in the fleet view: an orphan holds it, its memory leaks, it fails, it is not known",
+    ),
+    (
+        "clock 3s behind",
+        "the clock of the host, or its time zone, differs from yours",
+    ),
     ("≥", "a part of the sum is not known"),
     ("N/A", "this GPU or driver does not report it"),
     ("perm", "only another user or root may see it"),

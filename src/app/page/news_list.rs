@@ -2,6 +2,7 @@
 
 use super::{PageLine, Writer};
 use crate::app::fleet::news;
+use crate::app::fleet::viewer_clock::Clocks;
 use crate::model::{Fleet, NewsKind, Severity};
 use crate::output::text_wrap::wrap_and_cut;
 use crate::protocol::host_key::HostKey;
@@ -55,11 +56,17 @@ impl NewsList {
     }
 
     /// Lists the news, latest first, whose line contains all words. Returns the line of the cursor.
-    pub(super) fn write(&mut self, writer: &mut Writer, fleet: &Fleet, words: &str) -> usize {
+    pub(super) fn write(
+        &mut self,
+        writer: &mut Writer,
+        fleet: &Fleet,
+        clocks: &Clocks,
+        words: &str,
+    ) -> usize {
         let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
         let mut found: Vec<(NewsId, String, String, _)> = Vec::new();
         for line in news::lines(fleet) {
-            let (time, sentence) = (line.time(fleet), line.sentence(fleet));
+            let (time, sentence) = (line.time(fleet, clocks), line.sentence(fleet));
             let whole = format!("{time} {sentence}").to_lowercase();
             if words.iter().all(|word| whole.contains(word)) {
                 found.push(((line.host, line.item.number), time, sentence, line.item));

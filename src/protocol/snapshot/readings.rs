@@ -295,6 +295,9 @@ reading_groups! {
         pcie_generation: u32 = "pcie_generation",
         /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
+        /// Whether less than 4 MB per second moved over PCIe in both directions together since this
+        /// group was read before: calls of NVML move up to 1 MB. Unsupported by older drivers.
+        pcie_quiet: bool = "pcie_quiet",
         /// Utilization of the video encoder.
         encoder: Percent = "encoder_utilization_percent",
         /// Utilization of the video decoder.

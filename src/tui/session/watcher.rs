@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{SessionOptions, event_of_source, new_app, outline};
+use super::{SessionOptions, event_of_source, new_app, outline, viewer_clock};
 use crate::app::event::{Effect, Event};
 use crate::app::input::end_dialog::EndDialog;
 use crate::app::keys::keymap::Intent;
@@ -257,6 +257,9 @@ impl Watcher {
             _ => {}
         }
         let before = std::mem::replace(&mut self.now, Instant::now());
+        if let Some(clock) = viewer_clock().filter(|_| !self.sources.is_recording()) {
+            self.update(Event::Clock(clock));
+        }
         self.update(Event::Tick(ViewerTime::new(self.now - before)));
         if let Some(event) = event_of_source(event) {
             self.update(event);

@@ -22,7 +22,7 @@ use super::{is_read, occupants, shared_memory_words};
 use crate::app::layout::{Area, GpuView, TileGrid};
 use crate::app::lists::columns::{Align, Cell};
 use crate::app::lists::gpu_columns::GpuColumn;
-use crate::app::lists::gpu_list::{GpuRow, gpu_rows};
+use crate::app::lists::gpu_list::GpuRow;
 use crate::app::lists::gpu_notes;
 use crate::app::lists::{gpu_cells, gpu_users};
 use crate::app::{App, List};
@@ -42,7 +42,7 @@ const WITH_MODEL: u16 = 42;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid) {
     let is_mixed = has_several_models(app);
-    for (place, row) in gpu_rows(app.fleet()).enumerate() {
+    for (place, row) in app.gpus.rows(app.fleet()).enumerate() {
         let area = grid.tile(place);
         let is_selected = app.focus == List::Gpus && place == app.gpus.cursor;
         frame::draw_in(buffer, area, edge(theme, row, is_selected));
@@ -67,7 +67,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, grid: TileGrid)
 
 /// Whether the GPUs on the screen are of more than one model.
 fn has_several_models(app: &App) -> bool {
-    let mut models = gpu_rows(app.fleet()).map(|row| row.gpu.facts.name.as_ref().ok());
+    let mut models = app
+        .gpus
+        .rows(app.fleet())
+        .map(|row| row.gpu.facts.name.as_ref().ok());
     let first = models.next();
     models.any(|model| Some(model) != first)
 }

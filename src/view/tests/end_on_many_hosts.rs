@@ -10,7 +10,8 @@ use super::*;
 use crate::app::event::Effect;
 use crate::app::input::end_dialog::Member;
 use crate::app::lists::rows::Row;
-use crate::model::{Fleet, HostLabel, HostProcess};
+use crate::app::page::Page;
+use crate::model::{Fleet, GpuOrProcess, HostLabel, HostProcess};
 use crate::protocol::command::Command;
 use crate::protocol::snapshot::ProcessId;
 
@@ -103,6 +104,8 @@ impl Drawn {
         }
         let mut app = App::with_hosts(AppOptions::default(), fleet);
         app.update(Event::Resized(100, 30));
+        // The lists, not the fleet view.
+        app.update(Event::Key(KeyEvent::from(KeyCode::Char('f'))));
         let mut drawn = Self {
             app,
             seen: Seen::default(),
@@ -114,9 +117,18 @@ impl Drawn {
     fn draw(&mut self) {
         self.app.settle();
         self.app.mark_end_as_read();
+        // On the page of a process, F9 is about that one.
+        let page = self.app.modes.page().and_then(Page::subject);
+        let of_page = page.and_then(|page| match page.subject {
+            GpuOrProcess::Process(process) => Some(HostProcess {
+                host: page.host,
+                process,
+            }),
+            GpuOrProcess::Gpu(_) => None,
+        });
         self.seen = Seen {
             text: screen(Theme::new(false, ColourDepth::Sixteen), &self.app, 100, 30),
-            selected: self.app.processes.selected_row().and_then(Row::process),
+            selected: of_page.or_else(|| self.app.processes.selected_row().and_then(Row::process)),
             tagged: self.app.processes.tagged.clone(),
         };
     }

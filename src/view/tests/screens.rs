@@ -9,7 +9,7 @@ use super::*;
 const UPDATE: &str = "GPUTOP_UPDATE_SCREENS=1 cargo test --lib screens";
 
 /// Compares the screen with its file, or writes the file.
-fn check(name: &str, app: &App, width: u16, height: u16) {
+pub(super) fn check(name: &str, app: &App, width: u16, height: u16) {
     let drawn: String = screen(Theme::new(false, ColourDepth::Sixteen), app, width, height)
         .lines()
         .filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'))

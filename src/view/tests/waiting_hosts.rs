@@ -137,6 +137,8 @@ fn many_hosts_that_never_answer_leave_room_for_the_others() {
         HostKey(39),
         "the agent ended: no such host".into(),
     ));
+    // The lists, not the fleet view.
+    app.update(Event::Key(KeyEvent::from(KeyCode::Char('f'))));
     let screen = lines(&app);
     let count = screen
         .iter()

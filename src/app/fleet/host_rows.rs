@@ -1,0 +1,220 @@
+//! The hosts of the fleet view: their rows, the filter, and the totals of all of them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::fleet_view::FleetView;
+use super::host_sort::natural_order;
+use super::host_trouble::DataTrouble;
+use crate::app::App;
+use crate::base::text::Text;
+use crate::model::{GpuState, HostModel, HostOverview, UserHue};
+use crate::protocol::host_key::HostKey;
+
+/// The row of a host.
+#[derive(Debug)]
+pub(crate) struct HostRow<'a> {
+    pub(crate) host: HostKey,
+    pub(crate) name: &'a str,
+    /// The state of each GPU, and the hue of its user. None where no line has come.
+    pub(crate) cells: Vec<(GpuState, Option<UserHue>)>,
+    /// The reason why no data comes, in place of the figures; `None` while data comes.
+    pub(crate) state: Option<DataTrouble>,
+    /// `None` before the first line.
+    pub(crate) overview: Option<&'a HostOverview>,
+    /// The clock time of the latest line of a host whose data does not come: `12:02`.
+    pub(crate) last_seen: Option<String>,
+    /// `clock 5h00m behind`; `None` where the clock is right.
+    pub(crate) clock: Option<String>,
+}
+
+/// Figures over all hosts.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FleetTotals {
+    pub(crate) hosts: usize,
+    /// The hosts from which no line ever came.
+    pub(crate) unread: usize,
+    pub(crate) gpus: usize,
+    pub(crate) busy: usize,
+    pub(crate) held: usize,
+    pub(crate) leaks: usize,
+    pub(crate) orphans: usize,
+    pub(crate) free: usize,
+    pub(crate) sick: usize,
+    pub(crate) unknown: usize,
+}
+
+/// A job over all hosts.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FleetJob<'a> {
+    /// `slurm 4242`.
+    pub(crate) origin: &'a Text,
+    pub(crate) user: Option<&'a Text>,
+    pub(crate) gpus: usize,
+    pub(crate) hosts: Vec<&'a str>,
+}
+
+impl App {
+    /// The overview of a host whose data comes.
+    pub(super) fn current_overview<'a>(
+        &self,
+        view: &'a FleetView,
+        host: HostKey,
+    ) -> Option<&'a HostOverview> {
+        view.overview(host).filter(|_| self.trouble(host).is_none())
+    }
+
+    pub(super) fn host_row(&self, host: HostKey) -> HostRow<'_> {
+        let overview = self.fleet_view.overview(host);
+        let is_read = self.trouble(host).is_none();
+        let cells = overview.map_or_else(Vec::new, |overview| {
+            let cell = |state, hue: Option<UserHue>| {
+                if is_read {
+                    (state, hue)
+                } else {
+                    (GpuState::Unknown, None)
+                }
+            };
+            overview
+                .gpus
+                .iter()
+                .map(|gpu| cell(gpu.state, gpu.hue))
+                .collect()
+        });
+        HostRow {
+            host,
+            name: self.fleet().name(host),
+            cells,
+            state: self.host_state(host),
+            overview: overview.filter(|_| is_read),
+            last_seen: self.last_seen(host).filter(|_| !is_read),
+            clock: self.clock_difference(host),
+        }
+    }
+
+    /// The figures of all hosts.
+    pub(crate) fn fleet_totals(&self) -> FleetTotals {
+        let mut totals = FleetTotals::default();
+        for (host, _) in self.fleet().hosts() {
+            totals.hosts += 1;
+            let Some(overview) = self.fleet_view.overview(host) else {
+                totals.unread += 1;
+                continue;
+            };
+            let is_read = self.trouble(host).is_none();
+            totals.gpus += overview.gpus.len();
+            for gpu in &overview.gpus {
+                let state = if is_read {
+                    gpu.state
+                } else {
+                    GpuState::Unknown
+                };
+                totals.busy += usize::from(state.is_busy());
+                match state {
+                    GpuState::HeldIdle => totals.held += 1,
+                    GpuState::Leak => totals.leaks += 1,
+                    GpuState::Orphan => totals.orphans += 1,
+                    GpuState::Free => totals.free += 1,
+                    GpuState::Sick => totals.sick += 1,
+                    GpuState::Unknown => totals.unknown += 1,
+                    GpuState::Busy | GpuState::NearlyFull => {}
+                }
+            }
+        }
+        totals
+    }
+
+    /// The hosts with free GPUs and their number, the most first.
+    pub(crate) fn free_gpus(&self) -> Vec<(&str, usize)> {
+        let view = &self.fleet_view;
+        let free = |(host, _): (HostKey, &HostModel)| {
+            let free = self.current_overview(view, host)?.count(GpuState::Free);
+            (free > 0).then_some((self.fleet().name(host), free))
+        };
+        let mut hosts: Vec<(&str, usize)> = self.fleet().hosts().filter_map(free).collect();
+        hosts.sort_by_cached_key(|(name, free)| (Reverse(*free), natural_order(name)));
+        hosts
+    }
+
+    /// The users of GPUs and the number of their GPUs over all hosts, the most first.
+    pub(crate) fn fleet_users(&self) -> Vec<(&Text, usize)> {
+        let mut users: BTreeMap<&Text, usize> = BTreeMap::new();
+        for (host, _) in self.fleet().hosts() {
+            let overview = self.current_overview(&self.fleet_view, host);
+            for (name, gpus) in overview.iter().flat_map(|overview| &overview.users) {
+                *users.entry(name).or_default() += gpus;
+            }
+        }
+        let mut users: Vec<(&Text, usize)> = users.into_iter().collect();
+        users.sort_by_key(|(_, gpus)| Reverse(*gpus));
+        users
+    }
+
+    /// The jobs over all hosts, those with the most GPUs first.
+    pub(crate) fn fleet_jobs(&self) -> Vec<FleetJob<'_>> {
+        let mut jobs: BTreeMap<(&Text, Option<&Text>), FleetJob<'_>> = BTreeMap::new();
+        for (host, _) in self.fleet().hosts() {
+            let overview = self.current_overview(&self.fleet_view, host);
+            for job in overview.iter().flat_map(|overview| &overview.jobs) {
+                let user = job.user.as_ref();
+                let known = jobs.entry((&job.origin, user)).or_insert_with(|| FleetJob {
+                    origin: &job.origin,
+                    user,
+                    gpus: 0,
+                    hosts: Vec::new(),
+                });
+                known.gpus += job.gpus;
+                known.hosts.push(self.fleet().name(host));
+            }
+        }
+        let mut jobs: Vec<FleetJob<'_>> = jobs.into_values().collect();
+        jobs.sort_by_key(|job| Reverse(job.gpus));
+        jobs
+    }
+
+    /// The number of jobs on all hosts, of which one on several hosts counts for each.
+    pub(super) fn has_jobs(&self, view: &FleetView) -> usize {
+        let hosts = self.fleet().hosts();
+        hosts
+            .filter_map(|(host, _)| Some(self.current_overview(view, host)?.jobs.len()))
+            .sum()
+    }
+
+    /// The width of the widest of these hosts' names.
+    pub(super) fn widest_name(&self, hosts: &[HostKey]) -> usize {
+        let names = hosts.iter().map(|host| self.fleet().name(*host).width());
+        names.max().unwrap_or(0)
+    }
+
+    /// Whether a host has all words of a filter: in its names, its users, its jobs, the names of its
+    /// GPUs, and the words about its state.
+    pub(super) fn matches_host(
+        &self,
+        host: HostKey,
+        overview: Option<&HostOverview>,
+        filter: &str,
+    ) -> bool {
+        if filter.trim().is_empty() {
+            return true;
+        }
+        let fleet = self.fleet();
+        let mut words = vec![fleet.both_names(host)];
+        let users = || overview.iter().flat_map(|overview| &overview.users);
+        words.extend(users().map(|(name, _)| name.to_string()));
+        let jobs = overview.iter().flat_map(|overview| &overview.jobs);
+        words.extend(jobs.map(|job| job.origin.to_string()));
+        let gpus = fleet.host(host).and_then(HostModel::latest);
+        let models = gpus.iter().flat_map(|snapshot| &snapshot.gpus);
+        words.extend(models.filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.to_string())));
+        words.extend(self.host_state(host).map(|state| state.words));
+        let text = words.join(" ").to_lowercase();
+        let is_user = |name: &str| users().any(|(user, _)| user.as_str().to_lowercase() == name);
+        let mut terms = filter.split_whitespace().map(str::to_lowercase);
+        terms.all(|term| match term.split_once(':') {
+            Some(("user", name)) => is_user(name),
+            _ => text.contains(&term),
+        })
+    }
+}
