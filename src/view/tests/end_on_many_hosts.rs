@@ -83,6 +83,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Seen {
     text: String,
+    /// The process of the page that is open.
+    of_page: Option<HostProcess>,
     selected: Option<HostProcess>,
     tagged: Vec<HostProcess>,
 }
@@ -128,7 +130,8 @@ impl Drawn {
         });
         self.seen = Seen {
             text: screen(Theme::new(false, ColourDepth::Sixteen), &self.app, 100, 30),
-            selected: of_page.or_else(|| self.app.processes.selected_row().and_then(Row::process)),
+            of_page,
+            selected: self.app.processes.selected_row().and_then(Row::process),
             tagged: self.app.processes.tagged.clone(),
         };
     }
@@ -182,12 +185,13 @@ impl Drawn {
         }
     }
 
-    /// The processes that F9 may be about: those that the user saw tagged, or under the cursor.
+    /// The processes that F9 may be about: the one of the page that the user saw, those that were
+    /// tagged, or the one under the cursor.
     fn meant(&self) -> Vec<HostProcess> {
-        if self.seen.tagged.is_empty() {
-            self.seen.selected.into_iter().collect()
-        } else {
-            self.seen.tagged.clone()
+        match self.seen.of_page {
+            Some(process) => vec![process],
+            None if self.seen.tagged.is_empty() => self.seen.selected.into_iter().collect(),
+            None => self.seen.tagged.clone(),
         }
     }
 }
