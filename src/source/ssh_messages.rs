@@ -88,7 +88,7 @@ pub(super) fn reason(host: &str, lines: &[Text]) -> Option<(Text, NextTry)> {
             .map(|line| (Text::from(without_program(line)), NextTry::ByItself));
     };
     let words = match message.words {
-        "" => of_line(without_program(line)),
+        "" => of_line(without_program(line), host),
         words => words.replace("HOST", host),
     };
     Some((Text::from(words.as_str()), message.next))
@@ -102,13 +102,10 @@ pub(super) fn waits_for_user(line: &Text) -> bool {
 }
 
 /// Returns the words for a line of ssh.
-fn of_line(line: &str) -> String {
+fn of_line(line: &str, host: &str) -> String {
     match line.split_once("Permission denied (") {
         Some((_, methods)) if ASKING.iter().any(|method| methods.contains(method)) => {
-            format!(
-                "asks for a password (permission denied: {}",
-                methods.trim_end_matches('.')
-            )
+            format!("asks for a password: `gputop hosts connect {host}` logs in")
         }
         Some((_, methods)) => format!("permission denied ({}", methods.trim_end_matches('.')),
         None => line.to_owned(),
@@ -172,7 +169,7 @@ mod tests {
         );
         check(
             &["alice@gpu-01: Permission denied (publickey,password)."],
-            "asks for a password (permission denied: publickey,password)",
+            "asks for a password: `gputop hosts connect gpu-01` logs in",
             OnRequest,
         );
         check(
