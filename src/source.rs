@@ -39,7 +39,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::closing::ClosingCommand;
 pub use self::closing::close_commands;
-use self::connection::{ConnectedProcess, Connection, ConnectionReport, Reporter};
+use self::connection::{ConnectedProcess, Connection, ConnectionReport, Reporter, SharedByHosts};
 use self::copies::HostCopies;
 pub use self::event::SourceEvent;
 use self::host_source::{HostSource, OnHost};
@@ -198,6 +198,7 @@ pub struct Sources {
     events: mpsc::Receiver<(HostKey, u64, ConnectionReport)>,
     sender: mpsc::Sender<(HostKey, u64, ConnectionReport)>,
     tap: Option<Tap>,
+    shared: SharedByHosts,
     /// The number of the newest connection.
     newest: u64,
     /// Processes that end by themselves, or through `closing.rs`, and that have not exited yet.
@@ -241,6 +242,7 @@ impl Sources {
             events,
             sender,
             tap,
+            shared: SharedByHosts::default(),
             newest: 0,
             exiting: Vec::new(),
             schedule: Schedule::new(connects.unwrap_or(usize::MAX), now),
@@ -278,6 +280,7 @@ impl Sources {
             connection: self.newest,
             sender: self.sender.clone(),
             tap: self.tap.clone(),
+            shared: self.shared.clone(),
         }
     }
 

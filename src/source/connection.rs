@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as StdCommand, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::line_reader::LineReader;
+use super::line_reader::{LineReader, LongLineTurns};
 use super::masked_lines::LineMasker;
 use super::opening::{Ending, Opening, OpeningLine, Translator};
 use super::schedule::NextTry;
@@ -66,6 +67,15 @@ pub(super) struct Reporter {
     pub(super) connection: u64,
     pub(super) sender: mpsc::Sender<(HostKey, u64, ConnectionReport)>,
     pub(super) tap: Option<Tap>,
+    pub(super) shared: SharedByHosts,
+}
+
+/// The state that all connections share, so that many hosts take no more memory than a few.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedByHosts {
+    /// An agent may be of an earlier version, which masks less.
+    masker: Arc<Mutex<LineMasker>>,
+    long_lines: LongLineTurns,
 }
 
 /// A report of a connection.
@@ -194,7 +204,8 @@ impl Connection {
             ProcessKind::Via | ProcessKind::Ssh => Some(stdout.as_fd().try_clone_to_owned()?),
         };
         let stdin = ChildStdin::from_std(stdin)?;
-        let lines = LineReader::new(ChildStdout::from_std(stdout)?);
+        let lines = LineReader::new(ChildStdout::from_std(stdout)?)
+            .with_turns(reporter.shared.long_lines.clone());
         let standard_error = StandardError::new(ChildStderr::from_std(stderr)?);
         let (commands, to_send) = mpsc::unbounded_channel();
         let lines = ProcessLines {
@@ -204,7 +215,7 @@ impl Connection {
             opening,
             is_open: false,
             parser: ProcessLineParser {
-                masker: LineMasker::default(),
+                masker: Arc::clone(&reporter.shared.masker),
                 translator: None,
             },
             reporter: reporter.clone(),
@@ -280,8 +291,7 @@ struct ProcessLines {
 
 /// Parses the lines of a process.
 struct ProcessLineParser {
-    /// The agent may be of an earlier version, which masks less.
-    masker: LineMasker,
+    masker: Arc<Mutex<LineMasker>>,
     /// Understands lines of another program than an agent.
     translator: Option<Translator>,
 }
@@ -291,7 +301,8 @@ impl ProcessLineParser {
     /// is not known.
     fn parse<'a>(&mut self, line: &'a [u8]) -> (Cow<'a, [u8]>, Result<Option<Line>, String>) {
         let Some(translate) = &mut self.translator else {
-            let line = self.masker.mask(line);
+            let mut masker = self.masker.lock().unwrap_or_else(PoisonError::into_inner);
+            let line = masker.mask(line);
             let parsed = limits::parse(&line);
             return (line, parsed);
         };

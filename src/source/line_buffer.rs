@@ -37,12 +37,16 @@ impl LineBuffer {
         self.close()
     }
 
-    /// As [`LineBuffer::read`]. Safe to cancel: the bytes that were read stay.
+    /// As [`LineBuffer::read`], but no more than to this length. Safe to cancel: the bytes that were
+    /// read stay.
     pub(super) async fn read_async(
         &mut self,
         stream: &mut (impl AsyncBufRead + Unpin),
+        most: usize,
     ) -> io::Result<()> {
-        let room = self.room();
+        let room = self
+            .room()
+            .min(most.saturating_sub(self.bytes.len()) as u64);
         stream.take(room).read_until(b'\n', &mut self.bytes).await?;
         self.close()
     }

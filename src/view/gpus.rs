@@ -156,7 +156,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let columns = GpuColumnWidths::new(app, usize::from(area.width));
     let hidden = gpus.saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        // Of several hosts, one whose driver is in trouble has a row of its own.
+        // With several hosts, one whose driver is in trouble has a row of its own.
         let only_host = latest().next().filter(|_| !app.fleet().has_many());
         match only_host.and_then(|(_, snapshot)| snapshot.driver.trouble.as_ref()) {
             Some(trouble) => _ = pen.put(trouble.sentence.as_str(), theme.alarm()),
