@@ -119,10 +119,20 @@ fn a_second_recording_has_a_file_of_its_own_and_quitting_closes_it() {
             .to_string_lossy()
             .into_owned()
     };
-    // The name has the second.
+    // The name has the second of the host's latest snapshot, and the first line shows the viewer's
+    // clock, which may be a second ahead.
     let second_of = name(&first)[name(&first).len() - "23T034112.jsonl.zst".len()..].to_owned();
     viewer.wait_until("the next second", |screen| {
         !screen.contents().contains(&clock_of(&second_of))
+    });
+    let text = viewer.text();
+    let next = text
+        .lines()
+        .next()
+        .and_then(|line| line.split_whitespace().last());
+    let next = next.expect("the first line ends with the clock").to_owned();
+    viewer.wait_until("the second after", |screen| {
+        !screen.contents().contains(&next)
     });
     start_recording(&viewer, "sleep 1000");
     wait_until("the second recording", || recordings(&host).len() == 2);

@@ -15,6 +15,10 @@ use crate::protocol::snapshot::State;
 /// Values of the last 5 to 10 seconds count as recent.
 const RECENT: Duration = Duration::from_secs(5);
 
+/// When the values before are from longer ago, nothing that was shown is recent: after a jump in a
+/// recording, or a burst of lines of the past.
+const JUMP: Duration = Duration::from_mins(1);
+
 /// The value of a row in a column that the list is sorted by.
 #[derive(PartialEq, PartialOrd)]
 pub(in crate::app) enum SortKey<'a> {
@@ -59,9 +63,13 @@ impl RowHistory {
     }
 
     fn show(&mut self, now: Moment, keys: &SortKeys<'_>) {
-        let is_old = now.since(self.since) >= RECENT;
+        let age = now.since(self.since);
+        let is_old = age >= RECENT;
         if is_old {
             self.since = now;
+        }
+        if age >= JUMP {
+            self.ranges = [[None; 2]; 2];
         }
         for (ranges, key) in self.ranges.iter_mut().zip(keys) {
             if is_old {
@@ -349,6 +357,22 @@ mod tests {
         assert_eq!(pids.last(), Some(&vec![3, 1, 2]));
         let changes = pids.windows(2).filter(|pids| pids[0] != pids[1]).count();
         assert_eq!(changes, 1, "{pids:?}");
+    }
+
+    #[test]
+    fn after_a_jump_the_values_before_it_count_no_more() {
+        let sort = Sort::by(ProcessColumn::Memory);
+        let mut order = RowOrder::default();
+        let mut settle = |at: u64, held: [u64; 2]| {
+            let lines = (1..).zip(held).map(|(pid, mib)| {
+                let key = SortKey::Amount(Bytes(mib * MIB));
+                (id(pid), Moment(at), [Some(key), None])
+            });
+            order.settle(sort, lines.collect())[0].process.pid
+        };
+        assert_eq!(settle(0, [10_000, 10_100]), 2);
+        assert_eq!(settle(1000, [10_200, 10_100]), 2, "it may swap back");
+        assert_eq!(settle(900_000, [10_200, 10_100]), 1);
     }
 
     #[test]
