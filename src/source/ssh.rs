@@ -49,7 +49,7 @@ pub struct SshHost {
 /// The control master that a session of ssh uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UsedMaster {
-    /// That of the user's configuration, if there is one.
+    /// The master that the user's configuration names, if there is one.
     Configured,
     /// One that gputop has opened, with this socket.
     Own(PathBuf),

@@ -66,7 +66,7 @@ const MESSAGES: &[SshMessage] = &[
     },
     SshMessage {
         part: "not responding",
-        words: "the link is cut: the server did not answer for 15 s",
+        words: "no answer to ssh's keep-alive: the link is cut, or the host hangs",
         next: NextTry::ByItself,
     },
 ];
@@ -159,7 +159,7 @@ mod tests {
         );
         check(
             &["Timeout, server gpu-01 not responding."],
-            "the link is cut: the server did not answer for 15 s",
+            "no answer to ssh's keep-alive: the link is cut, or the host hangs",
             ByItself,
         );
         check(

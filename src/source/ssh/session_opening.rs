@@ -109,7 +109,7 @@ impl Opening for SessionOpening {
             return Ending {
                 blames_master: true,
                 ..Ending::new(
-                    "no answer over your control master within 5 s; the next try is without it",
+                    "no answer within 5 s, perhaps because of a control master of yours; the next try is without one",
                 )
             };
         }
