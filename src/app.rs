@@ -397,6 +397,14 @@ impl App {
             Event::Player(PlayerReport::At(unix_ms)) => return self.recording_at(unix_ms),
             Event::Outline(part) => return self.take_outline(part),
             Event::Player(report) => self.take_report(report),
+            Event::LoggedIn(host, is_open) => {
+                if is_open {
+                    return Some(Effect::Reconnect(vec![host]));
+                }
+                let name = self.fleet().name(host);
+                self.notice.set(format!("{name} is not connected"));
+                None
+            }
             Event::SourceLost(host, reason) => {
                 if !self.options.is_recording && !self.lost.contains_key(&host) {
                     self.data.live_mut().add_lost(host, &reason);

@@ -93,7 +93,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         sources: with_past(
             cli.sources(config.settings.interval.map(|Interval(interval)| interval))
                 .into_iter()
-                .map(Source::with_copies)
+                .map(Source::on_screen)
                 .collect(),
         ),
         settings: config.settings.clone(),
@@ -115,6 +115,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             .keeps_history(cli)
             .then(HistoryFiles::of_user)
             .flatten(),
+        named_config: cli.screen.config.clone(),
         settings_files: SettingsFiles {
             config: config.file,
             // Without the settings of the last run, writing would lose them.

@@ -139,11 +139,12 @@ impl Source {
         }
     }
 
-    /// Lets a host over ssh that lacks gputop get a copy, since the user sees the announcement.
+    /// Notes that the user has the host on a screen. A host over ssh that lacks gputop gets a copy
+    /// only then, since the user sees the announcement.
     #[must_use]
-    pub(crate) fn with_copies(mut self) -> Self {
+    pub(crate) fn on_screen(mut self) -> Self {
         if let Self::Ssh(host) = &mut self {
-            host.shows_announcement = true;
+            host.has_screen = true;
         }
         self
     }
@@ -332,6 +333,14 @@ impl Sources {
             .zip(self.list.iter().map(|host| &host.source))
     }
 
+    /// Returns the name of a host over ssh as the user typed it; `None` for other sources.
+    pub(crate) fn ssh_name(&self, host: HostKey) -> Option<Text> {
+        match &self.list.get(usize::from(host.0))?.source {
+            Source::Ssh(ssh) => Some(ssh.host_name()),
+            _ => None,
+        }
+    }
+
     /// Returns whether the lines come from a recording.
     pub fn is_recording(&self) -> bool {
         self.list
@@ -469,10 +478,12 @@ impl Sources {
         let again = self.schedule.ended(place, next, Instant::now());
         self.pending
             .push_back(SourceEvent::Ended(key(place), ending.reason));
-        self.tell(
-            place,
-            again.map_or(ConnectionState::WaitsForUser, ConnectionState::TriesAgain),
-        );
+        let waits = if next == NextTry::AfterLogin {
+            ConnectionState::NeedsLogin
+        } else {
+            ConnectionState::WaitsForUser
+        };
+        self.tell(place, again.map_or(waits, ConnectionState::TriesAgain));
     }
 
     /// Ends connections over ssh from which nothing comes, and tells the agents of other hosts that

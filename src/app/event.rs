@@ -51,6 +51,8 @@ pub enum Event {
     Outline(OutlinePart),
     /// The connection to this other host has this state now.
     Connection(HostKey, ConnectionState),
+    /// The user has answered the questions of ssh about this host, or not.
+    LoggedIn(HostKey, bool),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }
@@ -66,6 +68,9 @@ pub enum Effect {
     Alert(Vec<Alert>),
     /// Start the sources of these hosts again: they are lost or silent.
     Reconnect(Vec<HostKey>),
+    /// Log in to this host with ssh on the terminal, which can ask for a password there, and connect
+    /// it again.
+    LogIn(HostKey),
     /// Ask the terminal to put this text into its clipboard.
     Copy(String),
     /// Save the screen as a picture, and the series of its graph, into files.

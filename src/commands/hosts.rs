@@ -1,6 +1,7 @@
 //! `gputop hosts`: connections to other hosts that later sessions share, and the copies of gputop
 //! there.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -23,6 +24,12 @@ use crate::source::{
 /// The most hosts that are cleaned at once.
 const AT_ONCE: usize = 8;
 
+/// How long a connection stays without a session, as ssh's `ControlPersist`.
+const KEEP: &str = "10m";
+/// For a viewer: longer than it waits before it connects again, so that the connection lasts as long
+/// as the viewers that use it.
+const KEEP_FOR_VIEWER: &str = "90s";
+
 /// The options of `gputop hosts`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HostsArgs {
@@ -35,12 +42,23 @@ pub(crate) struct HostsArgs {
 enum HostsAction {
     /// Log in to hosts once: ssh asks for passwords and codes on this terminal, and `gputop -H` uses
     /// the connections. Each ends ten minutes after its last use
-    Connect(NamedHosts),
+    Connect(ConnectArgs),
     /// End the connections of `gputop hosts connect`; without a name, all of them. Sessions that use
     /// one go on
     Disconnect(NamedHosts),
     /// Remove the copies of gputop that were made on hosts
     Clean(NamedHosts),
+}
+
+#[derive(Debug, Clone, Args)]
+struct ConnectArgs {
+    #[command(flatten)]
+    named: NamedHosts,
+
+    /// Connect for a viewer, which cannot wait for questions itself: the connections end soon after
+    /// their last use, and a failure stays on the screen until it was read
+    #[arg(long, hide = true)]
+    from_viewer: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -56,7 +74,7 @@ struct NamedHosts {
 impl HostsArgs {
     /// The flags on hosts, whose names are still to be looked up in the configuration.
     pub(crate) fn hosts_mut(&mut self) -> &mut HostArgs {
-        let (HostsAction::Connect(named)
+        let (HostsAction::Connect(ConnectArgs { named, .. })
         | HostsAction::Disconnect(named)
         | HostsAction::Clean(named)) = &mut self.action;
         named.hosts.set_lists(named.names.clone());
@@ -71,9 +89,12 @@ impl HostsArgs {
 /// When the folder of the sockets cannot be used, or the standard output cannot be written.
 pub(crate) fn run(args: &HostsArgs) -> anyhow::Result<ExitCode> {
     Ok(match &args.action {
-        HostsAction::Connect(named) if named.names.is_empty() => refuse_nobody("connect gpu-01"),
+        HostsAction::Connect(args) if args.named.names.is_empty() => {
+            refuse_nobody("connect gpu-01")
+        }
         HostsAction::Clean(named) if named.names.is_empty() => refuse_nobody("clean gpu-01"),
-        HostsAction::Connect(named) => connect(named)?,
+        HostsAction::Connect(args) if args.from_viewer => connect_for_viewer(args)?,
+        HostsAction::Connect(args) => connect(args)?,
         HostsAction::Disconnect(named) => disconnect(named)?,
         HostsAction::Clean(named) => block_on(clean(named))?,
     })
@@ -113,10 +134,15 @@ impl NamedHosts {
     }
 }
 
-fn connect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
+fn connect(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
+    let (keep, connected) = if args.from_viewer {
+        (KEEP_FOR_VIEWER, "is connected")
+    } else {
+        (KEEP, "is connected, until 10 minutes without use")
+    };
     let masters = Masters::new(folder()?);
     let mut exits = Vec::new();
-    for host in named.over_ssh() {
+    for host in args.named.over_ssh() {
         let name = host.host_name();
         let socket = masters
             .socket(&host)
@@ -127,11 +153,11 @@ fn connect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
             stop_master(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
             // ssh says itself why it cannot connect.
             let status = masters
-                .open_command(&host)
+                .open_command(&host, keep)
                 .status()
                 .context("cannot start ssh")?;
             if status.success() && master_is_open(&socket) {
-                (Exit::Success, "is connected, until 10 minutes without use")
+                (Exit::Success, connected)
             } else {
                 (Exit::Error, "is not connected")
             }
@@ -140,6 +166,22 @@ fn connect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
         exits.push(exit);
     }
     Ok(Exit::combined(&exits).into())
+}
+
+/// Connects for a viewer, whose screen would hide why a connection failed.
+fn connect_for_viewer(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
+    let result = connect(args);
+    if result.as_ref().is_ok_and(|exit| *exit == ExitCode::SUCCESS) {
+        return result;
+    }
+    if let Err(error) = &result {
+        print_error(&Text::new(format!("{error:#}")));
+    }
+    print(b"Enter goes back to gputop\n")?;
+    io::stdin()
+        .read_line(&mut String::new())
+        .context("cannot read the terminal")?;
+    Ok(Exit::Error.into())
 }
 
 fn disconnect(named: &NamedHosts) -> anyhow::Result<ExitCode> {

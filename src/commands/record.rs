@@ -423,7 +423,10 @@ impl Recorder {
             SourceEvent::Connection(host, ConnectionState::TriesAgain(_)) => {
                 self.restarts.remove(&host);
             }
-            SourceEvent::Connection(host, ConnectionState::WaitsForUser) => {
+            SourceEvent::Connection(
+                host,
+                ConnectionState::WaitsForUser | ConnectionState::NeedsLogin,
+            ) => {
                 self.restarts
                     .insert(host, Instant::now() + RESTART_OF_REFUSED);
             }

@@ -18,4 +18,7 @@ pub enum ConnectionState {
     TriesAgain(Duration),
     /// The connection is over. The next try begins when the user asks for it.
     WaitsForUser,
+    /// The connection is over, since ssh has a question, such as for a password. The next try begins
+    /// when the user has logged in, or asks for it.
+    NeedsLogin,
 }

@@ -39,6 +39,8 @@ pub(super) enum NextTry {
     ByItself,
     /// When the user asks for it: another try would fail as well, or do harm.
     OnRequest,
+    /// When the user has logged in: ssh has a question, and no terminal to ask it on.
+    AfterLogin,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,8 +42,9 @@ pub struct SshHost {
     settings: Arc<SshSettings>,
     /// The options of the agent there.
     pub(super) agent: AgentOptions,
-    /// Whether the user sees what is about to be written to the host.
-    pub(super) shows_announcement: bool,
+    /// Whether the user has the host on a screen, which says what is written to the host, and where
+    /// the user can log in.
+    pub(super) has_screen: bool,
 }
 
 /// The control master that a session of ssh uses.
@@ -76,7 +77,7 @@ impl SshHost {
             name,
             settings,
             agent,
-            shows_announcement: false,
+            has_screen: false,
         }
     }
 
@@ -129,7 +130,7 @@ impl SshHost {
 
     /// Whether a copy of this program may be made there.
     pub(super) fn may_get_copy(&self) -> bool {
-        self.shows_announcement && self.settings.upload
+        self.has_screen && self.settings.upload
     }
 
     /// The folders that may get the copy.
@@ -171,8 +172,7 @@ impl SshHost {
         };
         let mut command = self.ssh_command(start.master);
         command.arg(remote_command(&nonce, &request));
-        let opening =
-            SessionOpening::new(&self.name, nonce, start.may_use_master, self.agent.interval);
+        let opening = SessionOpening::new(self, nonce, start.may_use_master);
         Connection::to_process(command, ProcessKind::Ssh, Some(Box::new(opening)), reporter)
     }
 

@@ -7,7 +7,7 @@ use crate::base::text::Text;
 struct SshMessage {
     /// The beginning or a part of a line.
     part: &'static str,
-    /// The words for the row of the host; empty to take the line itself.
+    /// The words for the row of the host, with its name for HOST; empty to take the line itself.
     words: &'static str,
     next: NextTry,
 }
@@ -20,8 +20,8 @@ const MESSAGES: &[SshMessage] = &[
     },
     SshMessage {
         part: "Host key verification failed",
-        words: "the host key is not known yet: `ssh HOST` in a terminal asks for it",
-        next: NextTry::OnRequest,
+        words: "the host key is not known yet",
+        next: NextTry::AfterLogin,
     },
     // sshd blocks an address that fails to log in again and again.
     SshMessage {
@@ -75,7 +75,9 @@ const MESSAGES: &[SshMessage] = &[
 const ASKING: [&str; 2] = ["password", "keyboard-interactive"];
 
 /// Returns why ssh has failed, and how the host is connected again. `None` if it said nothing.
-pub(super) fn reason(host: &str, lines: &[Text]) -> Option<(Text, NextTry)> {
+///
+/// Without a screen, on which a key logs in, the reason names a command for it.
+pub(super) fn reason(host: &str, lines: &[Text], has_screen: bool) -> Option<(Text, NextTry)> {
     let known = MESSAGES.iter().find_map(|message| {
         let line = lines
             .iter()
@@ -87,29 +89,32 @@ pub(super) fn reason(host: &str, lines: &[Text]) -> Option<(Text, NextTry)> {
             .last()
             .map(|line| (Text::from(without_program(line)), NextTry::ByItself));
     };
-    let words = match message.words {
-        "" => of_line(without_program(line), host),
-        words => words.replace("HOST", host),
+    let line = without_program(line);
+    let (words, next) = match (message.words, line.split_once("Permission denied (")) {
+        ("", Some((_, methods))) if ASKING.iter().any(|asking| methods.contains(asking)) => {
+            ("asks for a password", NextTry::AfterLogin)
+        }
+        ("", Some((_, methods))) => {
+            let words = format!("permission denied ({}", methods.trim_end_matches('.'));
+            return Some((Text::from(words.as_str()), message.next));
+        }
+        ("", None) => return Some((Text::from(line), message.next)),
+        (words, _) => (words, message.next),
     };
-    Some((Text::from(words.as_str()), message.next))
+    let mut words = words.replace("HOST", host);
+    if next == NextTry::AfterLogin && !has_screen {
+        words.push_str(": `gputop hosts connect ");
+        words.push_str(host);
+        words.push_str("` logs in");
+    }
+    Some((Text::from(words.as_str()), next))
 }
 
 /// Whether a command that says this at its end would fail again, and an attempt could do harm.
 pub(super) fn waits_for_user(line: &Text) -> bool {
     MESSAGES
         .iter()
-        .any(|message| message.next == NextTry::OnRequest && line.as_str().contains(message.part))
-}
-
-/// Returns the words for a line of ssh.
-fn of_line(line: &str, host: &str) -> String {
-    match line.split_once("Permission denied (") {
-        Some((_, methods)) if ASKING.iter().any(|method| methods.contains(method)) => {
-            format!("asks for a password: `gputop hosts connect {host}` logs in")
-        }
-        Some((_, methods)) => format!("permission denied ({}", methods.trim_end_matches('.')),
-        None => line.to_owned(),
-    }
+        .any(|message| message.next != NextTry::ByItself && line.as_str().contains(message.part))
 }
 
 fn without_program(line: &Text) -> &str {
@@ -125,7 +130,7 @@ mod tests {
     fn check(lines: &[&str], words: &str, next: NextTry) {
         let lines: Vec<Text> = lines.iter().map(|line| Text::from(*line)).collect();
         assert_eq!(
-            reason("gpu-01", &lines),
+            reason("gpu-01", &lines, false),
             Some((words.into(), next)),
             "{lines:?}"
         );
@@ -133,7 +138,7 @@ mod tests {
 
     #[test]
     fn messages_of_ssh_are_said_in_a_few_words() {
-        use NextTry::{ByItself, OnRequest};
+        use NextTry::{AfterLogin, ByItself, OnRequest};
         check(
             &["ssh: connect to host 10.0.0.1 port 22: Connection refused"],
             "connection refused",
@@ -170,7 +175,7 @@ mod tests {
         check(
             &["alice@gpu-01: Permission denied (publickey,password)."],
             "asks for a password: `gputop hosts connect gpu-01` logs in",
-            OnRequest,
+            AfterLogin,
         );
         check(
             &[
@@ -182,8 +187,17 @@ mod tests {
         );
         check(
             &["Host key verification failed."],
-            "the host key is not known yet: `ssh gpu-01` in a terminal asks for it",
-            OnRequest,
+            "the host key is not known yet: `gputop hosts connect gpu-01` logs in",
+            AfterLogin,
+        );
+    }
+
+    #[test]
+    fn no_command_is_named_on_a_screen() {
+        let line = "alice@gpu-01: Permission denied (publickey,keyboard-interactive).";
+        assert_eq!(
+            reason("gpu-01", &[line.into()], true),
+            Some(("asks for a password".into(), NextTry::AfterLogin))
         );
     }
 
@@ -210,6 +224,6 @@ mod tests {
             "kex_exchange_identification: read: Connection reset by peer",
             NextTry::ByItself,
         );
-        assert_eq!(reason("gpu-01", &[]), None);
+        assert_eq!(reason("gpu-01", &[], false), None);
     }
 }

@@ -8,6 +8,8 @@
 pub(crate) mod cast;
 mod frame_pacer;
 mod history;
+mod inputs;
+mod login;
 mod notify;
 mod options;
 mod outline;
@@ -18,21 +20,20 @@ pub(crate) mod screenshot;
 mod watcher;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use crossterm::event::{self as terminal_event, KeyCode};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::frame_pacer::{FramePacer, ScreenState};
 use self::history::{HistoryKeeper, HistoryResult};
+use self::inputs::{listen, listen_to_replies};
 use self::notify::Notifier;
 pub(crate) use self::options::{ScreenFiles, SessionOptions, SettingsFiles};
 use self::recorder::{RecorderQueue, SessionRecorder};
@@ -50,7 +51,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::source::{SourceEvent, Sources, descriptors};
-use crate::tui::terminal::input::{self, Replies, TerminalReply};
+use crate::tui::terminal::input::{Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
@@ -79,25 +80,6 @@ const LAST_REPLY: Duration = Duration::from_millis(250);
 /// to what they see. An Enter that comes sooner was typed for what the screen showed before, by a
 /// slip or ahead of a slow connection.
 const READING_TIME: Duration = Duration::from_millis(250);
-
-/// The signals that end the session: those that end a program which does not handle them, and are
-/// no fault of it. A scheduler may send any of them, such as Slurm's `--signal`, and the terminal
-/// must be restored.
-const ENDING_SIGNALS: [Signal; 13] = [
-    Signal::TERM,
-    Signal::INT,
-    Signal::HUP,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::ALARM,
-    Signal::VTALARM,
-    Signal::PROF,
-    Signal::IO,
-    Signal::XCPU,
-    Signal::XFSZ,
-    Signal::POWER,
-];
 
 /// Shows the screen until the user quits.
 ///
@@ -164,89 +146,10 @@ enum SessionInput {
     Recorder(RecorderReport),
     /// A process has read or written the history of a host.
     History(HostKey, HistoryResult),
+    /// The process that logs in to a host has ended; whether the connection is open.
+    LoggedIn(HostKey, bool),
     /// The terminal cannot be read, so not even the key that quits would work.
     KeysUnreadable(io::Error),
-}
-
-/// Starts to listen to keys, signals and the end of the terminal. Returns a sender for further
-/// inputs, and the inputs.
-fn listen() -> io::Result<(
-    queue::UnboundedSender<SessionInput>,
-    queue::UnboundedReceiver<SessionInput>,
-)> {
-    let (sender, inputs) = queue::unbounded_channel();
-    let further = sender.clone();
-    for number in ENDING_SIGNALS
-        .into_iter()
-        .chain([Signal::TSTP, Signal::CONT, Signal::WINCH])
-    {
-        let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some()
-                && sender.send(SessionInput::Signal(number)).is_ok()
-            {}
-        });
-    }
-    thread::Builder::new()
-        .name("watchdog".to_owned())
-        .spawn(move || watch_terminal(&sender))?;
-    Ok((further, inputs))
-}
-
-/// Starts to read the terminal, and its keys.
-fn listen_to_replies(inputs: &queue::UnboundedSender<SessionInput>) -> io::Result<Arc<Replies>> {
-    let (replies, keys) = (inputs.clone(), inputs.clone());
-    let replies = input::start(move |reply| {
-        let reply = reply.map_or_else(SessionInput::KeysUnreadable, SessionInput::Reply);
-        replies.send(reply).is_ok()
-    })?;
-    thread::Builder::new()
-        .name("keys".to_owned())
-        .spawn(move || read_keys(&keys))?;
-    Ok(replies)
-}
-
-fn read_keys(inputs: &queue::UnboundedSender<SessionInput>) {
-    loop {
-        let (input, is_last) = match terminal_event::read() {
-            Ok(event) => (SessionInput::Terminal(event), false),
-            Err(error) => (SessionInput::KeysUnreadable(error), true),
-        };
-        if inputs.send(input).is_err() || is_last {
-            return;
-        }
-    }
-}
-
-/// Ends the program when the terminal is gone. The thread that reads keys would not notice but use
-/// a whole core, and SIGHUP may be ignored or go to another session.
-fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
-    /// How long the session may take to end by itself.
-    const GRACE: Duration = Duration::from_millis(500);
-    // The end of a pty wakes the poll; the end of other terminals may show only in a new poll.
-    let a_second = Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
-    let stdout = io::stdout();
-    let is_gone = || {
-        let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
-        match rustix::event::poll(&mut terminal, Some(&a_second)) {
-            Ok(_) => !terminal[0].revents().is_empty(),
-            Err(error) => error != rustix::io::Errno::INTR,
-        }
-    };
-    while !is_gone() {}
-    if inputs.send(SessionInput::Signal(Signal::HUP)).is_ok() {
-        let (_never_sends, never) = mpsc::channel::<()>();
-        let _timeout: Result<(), mpsc::RecvTimeoutError> = never.recv_timeout(GRACE);
-    }
-    #[expect(
-        clippy::exit,
-        reason = "the session does not end by itself, and there is no terminal to restore"
-    )]
-    std::process::exit(128 + Signal::HUP.as_raw());
 }
 
 /// Returns the app at the start of a session.
@@ -324,6 +227,9 @@ struct Session<'a> {
     is_blank: bool,
     /// Whether the SIGCONT after gputop stopped itself is still to come.
     expects_continue: bool,
+    inputs: queue::UnboundedSender<SessionInput>,
+    /// The configuration file that the user named.
+    config: Option<&'a Path>,
     notifier: Notifier,
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
@@ -355,6 +261,8 @@ impl<'a> Session<'a> {
             unread_end: None,
             is_blank: true,
             expects_continue: false,
+            inputs: inputs.clone(),
+            config: options.named_config.as_deref(),
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
             settings_writer: SettingsWriter::new(options, inputs.clone()),
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
@@ -392,6 +300,11 @@ impl<'a> Session<'a> {
                             self.recorder.stop();
                         }
                         self.update(Event::Recorder(report))
+                    }
+                    SessionInput::LoggedIn(host, is_open) => {
+                        self.replies.take_back();
+                        self.take_over()?;
+                        self.update(Event::LoggedIn(host, is_open))
                     }
                     SessionInput::History(host, result) => {
                         self.history.take_result(host, result).and_then(|event| self.update(event))
@@ -575,13 +488,17 @@ impl<'a> Session<'a> {
 
     fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<SessionEnd>> {
         match signal {
+            // The keys of the terminal mean the program that it is lent to, which gets them too.
+            Signal::INT | Signal::QUIT | Signal::CONT if self.replies.is_lent() => Ok(None),
+            Signal::TSTP if self.replies.is_lent() => {
+                stop_group();
+                Ok(None)
+            }
             Signal::TSTP => Ok(self.perform(Effect::Suspend)),
             Signal::CONT => {
                 // After a SIGSTOP from elsewhere, the shell has changed the modes of the terminal.
                 if !std::mem::take(&mut self.expects_continue) {
-                    self.screen
-                        .take_over()
-                        .context("cannot take over the terminal again")?;
+                    self.take_over()?;
                 }
                 Ok(self.resized())
             }
@@ -593,6 +510,13 @@ impl<'a> Session<'a> {
             }
             signal => Ok(Some(SessionEnd::Signal(signal))),
         }
+    }
+
+    fn take_over(&mut self) -> anyhow::Result<()> {
+        self.screen_state = ScreenState::Awaited;
+        self.screen
+            .take_over()
+            .context("cannot take over the terminal again")
     }
 
     fn resized(&mut self) -> Option<SessionEnd> {
@@ -630,6 +554,7 @@ impl<'a> Session<'a> {
                     self.sources.restart(host, self.app.options.interval);
                 }
             }
+            Effect::LogIn(host) => return self.log_in(host),
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::SaveScreen => {
                 let (svg, csv) = (view::svg(&self.theme, &self.app), self.app.series_csv());
@@ -659,6 +584,19 @@ impl<'a> Session<'a> {
         None
     }
 
+    /// Lends the terminal to the process that logs in to a host.
+    fn log_in(&mut self, host: HostKey) -> Option<SessionEnd> {
+        let name = self.sources.ssh_name(host)?;
+        self.replies.drain(LAST_REPLY);
+        self.replies.lend();
+        self.screen.tty().restore();
+        if let Err(error) = login::start(host, &name, self.config, self.inputs.clone()) {
+            let _no_terminal = writeln!(io::stderr(), "gputop: cannot log in: {error}");
+            let _at_end = self.inputs.send(SessionInput::LoggedIn(host, false));
+        }
+        None
+    }
+
     fn suspend(&mut self) -> Option<SessionEnd> {
         // A shell with job control gives every job a process group of its own. In the first group
         // of a session, as under `ssh -t HOST gputop`, nothing would continue a stopped program.
@@ -671,11 +609,16 @@ impl<'a> Session<'a> {
         self.screen.tty().restore();
         // The whole group, as the terminal does it: the shell waits for a `sudo` or `time` that
         // started gputop.
-        self.expects_continue = rustix::process::kill_current_process_group(Signal::STOP).is_ok();
+        self.expects_continue = stop_group();
         if self.screen.return_from_shell().is_err() {
             return Some(SessionEnd::Signal(Signal::HUP));
         }
         self.screen_state = ScreenState::Awaited;
         self.resized()
     }
+}
+
+/// Stops all processes of the group, as the terminal does it for Ctrl-Z. Returns whether it could.
+fn stop_group() -> bool {
+    rustix::process::kill_current_process_group(Signal::STOP).is_ok()
 }

@@ -51,6 +51,7 @@ mod leaks;
 mod left_behind;
 mod list;
 mod live_and_replay;
+mod log_in;
 mod many;
 mod matrix;
 mod module_memory;

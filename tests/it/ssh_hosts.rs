@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -19,6 +19,7 @@ arguments="$*" query=
 while [ $# -gt 0 ]; do
     case $1 in
         -G) query=1 ;;
+        -O) shift ;;
         -o | -p | -J | -F | -i | -l) shift ;;
         --) shift; break ;;
     esac
@@ -56,7 +57,7 @@ impl SshLab {
 
     /// Adds a host where this shell script runs first, and then the far command, with a gputop that
     /// sees this machine.
-    fn add_agent(&self, name: &str, host: &Host, first: &str) {
+    pub(crate) fn add_agent(&self, name: &str, host: &Host, first: &str) {
         self.add(name, &format!("{first}\n{}", far_session(host)));
     }
 
@@ -71,12 +72,17 @@ impl SshLab {
         command
     }
 
+    /// The path of a file on the viewer's machine.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.viewer.path(name)
+    }
+
     /// The sessions of a host that were begun, each with its arguments on a line.
     fn calls(&self, name: &str) -> String {
         fs::read_to_string(self.viewer.path(&format!("{name}.calls"))).unwrap_or_default()
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.viewer.path(name), text).expect("/tmp has room");
     }
 }
@@ -302,7 +308,7 @@ fn the_row_of_each_host_says_how_far_it_is() {
         "denied",
         "permission denied (publickey); Ctrl-R tries again",
     );
-    wait_for_row(&terminal, "asks", "asks for a password");
+    wait_for_row(&terminal, "asks", "asks for a password; f and Enter log in");
     wait_for_row(
         &terminal,
         "changed",
@@ -311,7 +317,7 @@ fn the_row_of_each_host_says_how_far_it_is() {
     wait_for_row(
         &terminal,
         "unknown",
-        "the host key is not known yet: `ssh unknown` in a terminal asks",
+        "the host key is not known yet; f and Enter log in",
     );
     wait_for_row(&terminal, "hangs", "connecting ");
     wait_for_row(&terminal, "gone", "Could not resolve hostname gone");

@@ -24,7 +24,8 @@ impl HostConnection {
             ConnectionState::Waiting => Some("waiting".to_owned()),
             ConnectionState::Connecting => Some(format!("connecting {}", Elapsed(self.age))),
             ConnectionState::Copying => Some(format!("copying gputop {}", Elapsed(self.age))),
-            ConnectionState::Answered => None,
+            // The key that logs in depends on the view.
+            ConnectionState::Answered | ConnectionState::NeedsLogin => None,
             ConnectionState::TriesAgain(after) => {
                 let left = after.saturating_sub(self.age);
                 Some(if left.is_zero() {
@@ -70,6 +71,22 @@ impl App {
         self.connections.contains_key(&host)
     }
 
+    /// Whether the user can log in to a host.
+    pub(in crate::app) fn needs_login(&self, host: HostKey) -> bool {
+        let connection = self.connections.get(&host);
+        connection.is_some_and(|connection| connection.state == ConnectionState::NeedsLogin)
+    }
+
+    /// The host that Enter logs in to while the lists have no row, which needs no choice.
+    pub(in crate::app) fn login_without_rows(&self) -> Option<HostKey> {
+        let fleet = self.fleet();
+        if fleet.hosts().any(|(_, model)| model.latest().is_some()) {
+            return None;
+        }
+        let mut hosts = fleet.hosts().map(|(host, _)| host);
+        hosts.find(|host| self.needs_login(*host))
+    }
+
     /// Whether a host waits until others are connected, or until it has a copy of gputop.
     pub(super) fn waits_for_others(&self, host: HostKey) -> bool {
         self.connections.get(&host).is_some_and(|connection| {
@@ -97,7 +114,17 @@ impl App {
             }
             trouble => trouble.map(|trouble| trouble.to_string()),
         };
-        let state = connection.and_then(|connection| connection.words());
+        let state = match connection {
+            Some(_) if self.needs_login(host) => {
+                let keys = if self.is_fleet_view() || self.login_without_rows() == Some(host) {
+                    "Enter logs in"
+                } else {
+                    "f and Enter log in"
+                };
+                Some(keys.to_owned())
+            }
+            connection => connection.and_then(|connection| connection.words()),
+        };
         match (trouble, state) {
             (Some(trouble), Some(state)) => Some(format!("{trouble}; {state}")),
             (trouble, state) => trouble.or(state),

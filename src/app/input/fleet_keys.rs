@@ -146,6 +146,9 @@ impl App {
     fn open_from_fleet(&mut self) -> Option<Effect> {
         if self.fleet_view.focus == FleetFocus::Hosts {
             let host = self.fleet_view.selected()?;
+            if self.needs_login(host) {
+                return Some(Effect::LogIn(host));
+            }
             self.open_host(host);
             return None;
         }

@@ -354,6 +354,9 @@ impl App {
                 None => self.close(),
             };
         }
+        if let Some(host) = self.login_without_rows() {
+            return Some(Effect::LogIn(host));
+        }
         let gpu = match self.focus {
             List::Gpus => Some(self.gpus.selected_row(self.data.shown())?.id()),
             List::Processes => match &self.processes.selected_row()?.subject {

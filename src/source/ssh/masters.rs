@@ -2,7 +2,7 @@
 //! password or a code is asked for once.
 //!
 //! They have sockets of their own in a folder that only this user may enter, never the
-//! `ControlPath` of the user's configuration. A master ends by itself ten minutes after its last
+//! `ControlPath` of the user's configuration. A master ends by itself some time after its last
 //! session. One that is stopped takes no more sessions, and ends with the last.
 
 use std::ffi::OsString;
@@ -16,15 +16,13 @@ use super::SshHost;
 use crate::base::detach::detach;
 
 /// The options of a master. The compression and the keep-alive are those of all of its sessions.
-const MASTER: [&str; 20] = [
+const MASTER: [&str; 18] = [
     "-M",
     "-N",
     "-f",
     "-C",
     "-x",
     "-a",
-    "-o",
-    "ControlPersist=10m",
     "-o",
     "RemoteCommand=none",
     "-o",
@@ -86,12 +84,13 @@ impl Masters {
 
     /// Returns the command that opens a master with `ssh` on the terminal, which asks there for a
     /// password, a code, or whether a new key is right. It succeeds once the master runs in the
-    /// background.
-    pub(crate) fn open_command(&self, host: &SshHost) -> Command {
+    /// background, where it stays for this time without a session, as in `10m`.
+    pub(crate) fn open_command(&self, host: &SshHost, keep: &str) -> Command {
         let mut command = Command::new("ssh");
         command
             .args(self.control_path())
             .args(MASTER)
+            .args(["-o", &format!("ControlPersist={keep}")])
             .args(host.destination_arguments());
         command
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::SshHost;
 use super::first_contact::{FirstContact, Found};
-use super::host_name::HostName;
 use super::nvidia_smi::NvidiaSmiReader;
 use crate::base::text::Text;
 use crate::protocol::line::Line;
@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct SessionOpening {
     host: String,
+    has_screen: bool,
     nonce: String,
     /// Whether ssh may have used a control master.
     may_be_over_master: bool,
@@ -39,22 +40,18 @@ pub(super) struct SessionOpening {
 }
 
 impl SessionOpening {
-    pub(super) fn new(
-        host: &HostName,
-        nonce: String,
-        may_be_over_master: bool,
-        interval: Duration,
-    ) -> Self {
+    pub(super) fn new(host: &SshHost, nonce: String, may_be_over_master: bool) -> Self {
         let patience = if may_be_over_master {
             PATIENCE_OVER_MASTER
         } else {
             PATIENCE
         };
         Self {
-            host: host.to_string(),
+            host: host.name.to_string(),
+            has_screen: host.has_screen,
             nonce,
             may_be_over_master,
-            interval,
+            interval: host.agent.interval,
             deadline: Instant::now() + patience,
             bytes: 0,
             has_answered: false,
@@ -117,15 +114,16 @@ impl Opening for SessionOpening {
     }
 
     fn ended(&self, last_lines: &[Text]) -> Ending {
-        let (reason, next) = ssh_messages::reason(&self.host, last_lines).unwrap_or_else(|| {
-            let subject = if self.has_answered {
-                "the agent"
-            } else {
-                "ssh"
-            };
-            let words = format!("{subject} ended without a word");
-            (Text::from(words.as_str()), NextTry::ByItself)
-        });
+        let (reason, next) = ssh_messages::reason(&self.host, last_lines, self.has_screen)
+            .unwrap_or_else(|| {
+                let subject = if self.has_answered {
+                    "the agent"
+                } else {
+                    "ssh"
+                };
+                let words = format!("{subject} ended without a word");
+                (Text::from(words.as_str()), NextTry::ByItself)
+            });
         // An agent that has answered cannot make its host wait for the user.
         let next = if self.has_answered {
             NextTry::ByItself
@@ -141,15 +139,23 @@ impl Opening for SessionOpening {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
 
     fn opening(over_master: bool) -> SessionOpening {
-        SessionOpening::new(
-            &"gpu-01".parse().unwrap(),
-            "abc".to_owned(),
-            over_master,
-            Duration::from_secs(1),
-        )
+        let name = "gpu-01".parse().unwrap();
+        let agent = AgentOptions {
+            interval: Duration::from_secs(1),
+            nvml_lib: None,
+            demo: SimulatedMachine::None,
+            readonly: false,
+            detail: false,
+            only: Vec::new(),
+        };
+        let host = SshHost::new(name, Arc::default(), agent);
+        SessionOpening::new(&host, "abc".to_owned(), over_master)
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) struct SessionOptions {
     pub alert_command: Vec<String>,
     /// Sentences about the settings files, to show at the start.
     pub notices: Vec<String>,
+    /// The configuration file that the user named; `None` for the usual one.
+    pub named_config: Option<PathBuf>,
     pub settings_files: SettingsFiles,
     /// `None` when no history is kept: at the user's request, in a replay, and for the simulated
     /// machine.

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Replies {
     filter: Mutex<ReplyFilter>,
     changed: Condvar,
     can_ask: bool,
+    /// Whether another program reads the terminal. Changes only while the filter is locked.
+    is_lent: AtomicBool,
 }
 
 impl Replies {
@@ -55,6 +58,38 @@ impl Replies {
             self.lock().ask(Instant::now());
         }
         self.can_ask
+    }
+
+    /// Leaves what is typed from now on to another program, until [`Replies::take_back`].
+    pub fn lend(&self) {
+        let _filter = self.lock();
+        self.is_lent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another program reads what is typed.
+    pub fn is_lent(&self) -> bool {
+        self.is_lent.load(Ordering::Relaxed)
+    }
+
+    /// Reads again what is typed.
+    pub fn take_back(&self) {
+        let filter = self.lock();
+        self.is_lent.store(false, Ordering::Relaxed);
+        drop(filter);
+        self.changed.notify_all();
+    }
+
+    /// Waits while another program reads the terminal.
+    fn while_lent<'a>(
+        &self,
+        filter: MutexGuard<'a, ReplyFilter>,
+    ) -> Option<MutexGuard<'a, ReplyFilter>> {
+        if !self.is_lent() {
+            return Some(filter);
+        }
+        let is_lent = |_: &mut ReplyFilter| self.is_lent();
+        drop(self.changed.wait_while(filter, is_lent));
+        None
     }
 
     /// Waits until no reply is outstanding, but no longer than `patience`. A reply that comes later
@@ -93,6 +128,7 @@ pub fn start(
         filter: Mutex::new(ReplyFilter::new()),
         changed: Condvar::new(),
         can_ask: is_terminal && terminal::is_stdout(),
+        is_lent: AtomicBool::new(false),
     });
     let shared = Arc::clone(&replies);
     thread::Builder::new()
@@ -116,10 +152,15 @@ fn pass_on(
     loop {
         let deadline = replies.lock().deadline();
         let inputs = if is_readable_before(tty, deadline)? {
+            // Locked until the read is over: it does not wait, since the terminal can be read, and
+            // nothing else reads it before it is lent.
+            let Some(mut filter) = replies.while_lent(replies.lock()) else {
+                continue;
+            };
             match rustix::io::read(tty, &mut bytes) {
                 // The watchdog of the session notices a terminal that is gone.
                 Ok(0) => return Ok(()),
-                Ok(length) => replies.lock().take(&bytes[..length], Instant::now()),
+                Ok(length) => filter.take(&bytes[..length], Instant::now()),
                 Err(Errno::INTR | Errno::AGAIN) => continue,
                 Err(error) => return Err(error.into()),
             }
