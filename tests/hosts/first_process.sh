@@ -13,6 +13,7 @@ for id in 2001 2002; do mkdir -p -m 700 /run/user/$id; chown $id:$id /run/user/$
 mount -t tmpfs -o mode=755 none /usr/local/bin
 if [ -n "$GPUTOP" ]; then ln -s "$GPUTOP" /usr/local/bin/gputop; fi
 if [ -n "$NOEXEC_HOME" ]; then mount --bind /home /home; mount -o remount,bind,noexec /home; fi
+if [ -n "$SLURM_CONTROLLER" ]; then . "${BASH_SOURCE%/*}/slurm_node.sh"; fi
 while read -r gpu id; do
     (
         exec </dev/null >/dev/null 2>&1

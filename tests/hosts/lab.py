@@ -3,7 +3,8 @@
 
 Each host has its own network, PIDs, host name, boot ID and sshd. The user `alice` logs in from a
 viewer's machine, which is a network namespace as well. Needs root, openssh-server and util-linux,
-and a gputop and the fake driver that were built before (`cargo build --workspace`).
+and a gputop and the fake driver that were built before (`cargo build --workspace`). `slurm` needs
+slurm-wlm and munge as well.
 
     lab.py up 1-8                       start the hosts gpu-01 to gpu-08
     lab.py up 9 --no-gputop             a host without gputop
@@ -11,6 +12,10 @@ and a gputop and the fake driver that were built before (`cargo build --workspac
     lab.py cut 3; lab.py mend 3         take the network of a host away, and give it back
     lab.py freeze 3; lab.py thaw 3      stop all processes of a host, and continue them
     lab.py reboot 3                     end a host, and start it with another boot ID
+    lab.py slurm 1-8                    start hosts that are also the nodes of a Slurm cluster
+    lab.py train --nodes 8 --ranks 8 --leak-rank 21 --throttled-rank 37
+                                        submit a job of 64 ranks as alice, and print its number
+    lab.py end-rank 42                  end the process of a rank
     lab.py down                         end all hosts, and remove the lab
 
 The lab is in /tmp/gputop-hosts, or in the folder of GPUTOP_LAB, so there may be several labs.
@@ -22,10 +27,13 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 import uuid
+
+import slurm_lab
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -136,7 +144,12 @@ def start(number, options):
     (host / "dev").mkdir(exist_ok=True)
     for name in [*range(options.gpus), "-uvm", "ctl"]:
         path = host / "dev" / f"nvidia{name}"
-        path.touch()
+        path.unlink(missing_ok=True)
+        if options.controller:
+            # Slurm sets CUDA_VISIBLE_DEVICES for device files only: these are as /dev/null.
+            os.mknod(path, stat.S_IFCHR, os.makedev(1, 3))
+        else:
+            path.touch()
         path.chmod(0o666)
     jobs = []
     for gpu in range(options.gpus):
@@ -162,6 +175,12 @@ def start(number, options):
         "XDG_RUNTIME_DIR": "/run/user/2001",
     }
     write_world(host, options, [])
+    if options.controller:
+        lines = [f"{name}={value}" for name, value in variables.items()]
+        file = LAB / "slurm" / f"{name_of(number)}.environment"
+        file.write_text("\n".join(lines) + "\n")
+        (host / "ranks").write_text("")
+        (host / "ranks").chmod(0o666)
     config = [
         "Port 22",
         "ListenAddress 0.0.0.0",
@@ -187,6 +206,7 @@ def start(number, options):
         HOME_FOLDERS=str(home),
         GPUTOP="" if options.no_gputop else str(pathlib.Path(options.gputop).resolve()),
         NOEXEC_HOME="1" if options.noexec_home else "",
+        SLURM_CONTROLLER=options.controller or "",
     )
     words = ["setsid", "nsenter", f"--net=/run/netns/{LAB.name}-{number}"]
     words += ["unshare", "-m", "-u", "-p", "-f", "--mount-proc", "--kill-child"]
@@ -256,6 +276,37 @@ def stop(number):
         file.unlink()
 
 
+def slurm(options):
+    prepare()
+    names = {number: name_of(number) for number in numbers(options.hosts)}
+    options.controller = names[min(names)]
+    (LAB / "slurm-nodes.json").write_text(json.dumps({"names": names, "gpus": options.gpus}))
+    slurm_lab.prepare(LAB, names, options.gpus, options.slurm_line)
+    up(options)
+    slurm_lab.wait_until_up(as_alice, names)
+
+
+def slurm_nodes():
+    """Returns the names of the nodes by their numbers, and how many GPUs each has."""
+    saved = json.loads((LAB / "slurm-nodes.json").read_text())
+    return {int(number): name for number, name in saved["names"].items()}, saved["gpus"]
+
+
+def train(options):
+    names, options.gpus = slurm_nodes()
+    slurm_lab.train(LAB, as_alice, names, options)
+
+
+def end_rank(options):
+    names, _ = slurm_nodes()
+    for number, pid, _, rank in slurm_lab.ranks_of(LAB, names):
+        if rank == options.rank:
+            first = (LAB / "hosts" / str(number) / "pid").read_text()
+            # The first process of the host is a child of that one.
+            child = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()[0]
+            run("nsenter", f"--pid=/proc/{child}/ns/pid", "kill", "-KILL", str(pid))
+
+
 def reboot(options):
     for number in numbers(options.hosts):
         saved = json.loads((LAB / "hosts" / str(number) / "options.json").read_text())
@@ -295,13 +346,24 @@ TASKS = {
 }
 
 
-def as_viewer(words):
+def viewer_command(words):
     command = ["nsenter", f"--net=/run/netns/{VIEWER}", "unshare", "-m"]
-    command += ["bash", str(HERE / "viewer.sh"), str(LAB), *words]
+    return command + ["bash", str(HERE / "viewer.sh"), str(LAB), *words]
+
+
+def as_viewer(words):
+    command = viewer_command(words)
     os.execvp(command[0], command)
 
 
+def as_alice(words, **options):
+    return subprocess.run(
+        viewer_command(words), check=False, text=True, capture_output=True, **options
+    )
+
+
 def down(_options):
+    slurm_lab.stop(LAB)
     for host in (LAB / "hosts").glob("*"):
         stop(int(host.name))
         subprocess.run(["ip", "netns", "del", f"{LAB.name}-{host.name}"], check=False)
@@ -309,12 +371,43 @@ def down(_options):
     shutil.rmtree(LAB, ignore_errors=True)
 
 
+SINGLE_TASKS = {"reboot": reboot, "train": train, "end-rank": end_rank, "down": down}
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     tasks = parser.add_subparsers(dest="task", required=True)
+    add_starters(tasks)
+    for name in ("reboot", *TASKS):
+        tasks.add_parser(name).add_argument("hosts")
+    trainer = tasks.add_parser("train")
+    trainer.add_argument("--name", default="llama")
+    trainer.add_argument("--nodes", type=int, default=2)
+    trainer.add_argument("--ranks", type=int, default=4, help="ranks on each node")
+    trainer.add_argument("--array", help="tasks of an array of jobs, such as 1-3")
+    trainer.add_argument("--leak", type=float, default=60.0, help="MiB a second")
+    trainer.add_argument("--leak-rank", type=int)
+    trainer.add_argument("--throttled-rank", type=int, help="a rank whose GPU is too hot")
+    tasks.add_parser("end-rank").add_argument("rank", type=int)
+    tasks.add_parser("run").add_argument("words", nargs=argparse.REMAINDER)
+    tasks.add_parser("down")
+    perform(parser.parse_args())
+
+
+def add_starters(tasks):
     starter = tasks.add_parser("up")
+    add_options(starter, processes=2)
+    starter.set_defaults(controller=None)
+    starter = tasks.add_parser("slurm")
+    add_options(starter, processes=0)
+    starter.add_argument(
+        "--slurm-line", action="append", default=[], help="a further line of slurm.conf"
+    )
+
+
+def add_options(starter, processes):
     starter.add_argument("hosts", help="numbers, such as 1-8,12")
     starter.add_argument(
         "--gputop",
@@ -323,7 +416,7 @@ def main():
     )
     starter.add_argument("--driver", default=REPOSITORY / "target/debug/libfake_nvml.so")
     starter.add_argument("--gpus", type=int, default=8)
-    starter.add_argument("--processes", type=int, default=2, help="processes for each GPU")
+    starter.add_argument("--processes", type=int, default=processes, help="processes for each GPU")
     starter.add_argument(
         "--leak", type=float, default=0.0, help="MiB a second that the first process takes"
     )
@@ -340,23 +433,19 @@ def main():
     starter.add_argument(
         "--password", action="store_true", help="log in by the password `secret` only"
     )
-    for name in ("reboot", *TASKS):
-        tasks.add_parser(name).add_argument("hosts")
-    tasks.add_parser("run").add_argument("words", nargs=argparse.REMAINDER)
-    tasks.add_parser("down")
-    options = parser.parse_args()
-    if options.task == "up":
+
+
+def perform(options):
+    if options.task in ("up", "slurm"):
         options.gputop, options.driver = str(options.gputop), str(options.driver)
-        up(options)
+        {"up": up, "slurm": slurm}[options.task](options)
         program = LAB / "bin/gputop"
         program.unlink(missing_ok=True)
         program.symlink_to(pathlib.Path(options.gputop).resolve())
     elif options.task == "run":
         as_viewer(options.words)
-    elif options.task == "down":
-        down(options)
-    elif options.task == "reboot":
-        reboot(options)
+    elif options.task in SINGLE_TASKS:
+        SINGLE_TASKS[options.task](options)
     else:
         for number in numbers(options.hosts):
             TASKS[options.task](number)

@@ -6,6 +6,12 @@ shift
 mount --make-rprivate /
 for file in passwd group shadow hosts; do mount --bind "$lab/etc/$file" /etc/$file; done
 mount --bind "$lab/home" /home
+if [ -e "$lab/slurm" ]; then
+    mount --bind "$lab/slurm" /etc/slurm
+    mount -t tmpfs -o mode=755 none /run
+    mkdir /run/munge
+    mount --bind "$lab/munge/viewer" /run/munge
+fi
 mkdir -p -m 700 "$lab/runtime"
 chown 2001:2001 "$lab/runtime"
 cd /home/alice
