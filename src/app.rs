@@ -65,6 +65,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerReport, Speed};
 use crate::protocol::reply::{Outcome, Reply};
+use crate::protocol::slurm_job::SlurmJob;
 
 /// Shown in a replay in place of everything that needs an agent.
 const RECORDING: &str = "this is a recording";
@@ -86,6 +87,8 @@ pub struct AppOptions {
     pub alert_scope: AlertScope,
     /// Whether the last line has the hints of `--demo`.
     pub has_demo_hints: bool,
+    /// The job of `--slurm`; `None` without one.
+    pub slurm_job: Option<SlurmJob>,
 }
 
 impl Default for AppOptions {
@@ -98,6 +101,7 @@ impl Default for AppOptions {
             warn_before: Duration::from_hours(1),
             alert_scope: AlertScope::default(),
             has_demo_hints: false,
+            slurm_job: None,
         }
     }
 }
@@ -169,6 +173,7 @@ impl App {
     pub(crate) fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
             replay: options.is_recording.then(|| Replay::new(options.speed)),
+            gpus: GpuList::of_job(options.slurm_job.clone()),
             options,
             size: (0, 0),
             layout: None,
@@ -189,7 +194,6 @@ impl App {
             fleet_view: FleetView::default(),
             focus: List::Processes,
             processes: ProcessList::default(),
-            gpus: GpuList::default(),
             graph: GraphView::default(),
             marks: Marks::default(),
             modes: ModeStack::default(),
@@ -379,6 +383,10 @@ impl App {
                 self.notice.set(text.to_string());
                 None
             }
+            Event::Slurm(answer) => {
+                self.take_slurm_answer(answer);
+                None
+            }
             Event::Said(host, said) => self.note_error_line(host, said),
             Event::Host(host, label) => {
                 self.data.live_mut().set_label(host, label);
@@ -441,7 +449,7 @@ impl App {
     /// process page says that this is a recording.
     fn allow(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
-            Effect::Commands(_) | Effect::Reconnect(_) | Effect::Alert(_)
+            Effect::Commands(_) | Effect::Reconnect(_) | Effect::AskSlurm(_) | Effect::Alert(_)
                 if self.options.is_recording =>
             {
                 if let Some(Page {

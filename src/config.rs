@@ -20,6 +20,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::app::AppOptions;
+use crate::app::fleet::slurm_job;
 use crate::app::settings::{SettingForm, Settings};
 use crate::base::terminal::{ColourDepth, TerminalAbilities};
 use crate::cli::Cli;
@@ -76,6 +77,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         colours: ColourDepth::Rgb,
     });
     let abilities = for_picture.unwrap_or_else(TerminalAbilities::from_env);
+    let asked_job = cli.asked_job();
     Ok(SessionOptions {
         app: AppOptions {
             readonly: agent.readonly,
@@ -89,6 +91,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             alert_scope: cli.screen.alert_scope(config.settings.mine == Some(true)),
             // A picture shows the screen as it is without them.
             has_demo_hints: cli.agent.demo && !cli.is_recording() && !cli.is_picture(),
+            slurm_job: asked_job.as_ref().map(|asked| asked.job.clone()),
         },
         sources: with_past(
             cli.sources(config.settings.interval.map(|Interval(interval)| interval))
@@ -107,10 +110,12 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             config.unknown.clone(),
             config.unreadable.clone(),
             Interval(agent.interval).interval_warning(),
+            asked_job.as_ref().map(|asked| slurm_job::found(&asked.job)),
         ]
         .into_iter()
         .flatten()
         .collect(),
+        asked_job,
         history_files: config
             .keeps_history(cli)
             .then(HistoryFiles::of_user)

@@ -3,6 +3,7 @@
 
 pub(crate) mod values;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,9 +12,14 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 
 use crate::base::terminal::TerminalAbilities;
+use crate::base::text::Text;
 use crate::base::units::parse_span;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
-use crate::source::{HostList, HostName, NamedHost, Source, SshHost, SshSettings, ViaCommand};
+use crate::protocol::slurm_job::SlurmJob;
+use crate::source::{
+    AskedJob, HostList, HostName, HostTables, NamedHost, SlurmCommands, SlurmTarget, Source,
+    SrunStep, SshHost, SshSettings, ViaCommand,
+};
 
 /// From this number of hosts on, the usual interval is longer.
 const MANY_HOSTS: usize = 20;
@@ -36,6 +42,17 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE", group = "other_hosts")]
     hosts: Vec<PathBuf>,
 
+    /// Show the nodes of this job of Slurm over your own ssh, and mark its GPUs: `--slurm 4242`, or
+    /// `--slurm 4242_3` for a task of an array. `squeue` runs here, or on a login host, as in `--slurm
+    /// login:4242`: once, and again at Ctrl-R
+    #[arg(long, value_name = "[LOGIN:]JOB[_TASK]", group = "other_hosts", value_parser = SlurmTarget::from_str)]
+    slurm: Option<SlurmTarget>,
+
+    /// With `--slurm`: reach each node by a step of the job, `srun --overlap`, in place of ssh. The
+    /// steps end with gputop, and stay in the lists of `sacct`
+    #[arg(long, requires = "slurm")]
+    srun: bool,
+
     /// Show the host that this command connects to, such as `kubectl exec -i POD -- gputop agent`;
     /// repeat it for more hosts. The command is split as a shell does, and run without a shell and
     /// without the terminal
@@ -57,6 +74,10 @@ pub(crate) struct HostArgs {
 
     #[arg(skip)]
     ssh: SshSettings,
+
+    /// The job of Slurm, once Slurm was asked.
+    #[arg(skip)]
+    slurm_job: Option<SlurmJob>,
 }
 
 /// How an agent is started, by the viewer or by hand.
@@ -140,9 +161,59 @@ impl HostArgs {
         self.names_lists() || !self.via.is_empty()
     }
 
-    /// Whether hosts are named in lists: the configuration is needed.
+    /// Whether hosts are named in lists or by a job: the configuration is needed.
     pub(crate) fn names_lists(&self) -> bool {
-        !self.host.is_empty() || !self.hosts.is_empty()
+        !self.host.is_empty() || !self.hosts.is_empty() || self.slurm.is_some()
+    }
+
+    /// The job of Slurm whose nodes are to be shown.
+    pub(crate) fn slurm(&self) -> Option<&SlurmTarget> {
+        self.slurm.as_ref()
+    }
+
+    /// Adds the nodes of a job, of which Slurm has told. A node that a list names is there once.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many hosts: a sentence.
+    pub(crate) fn add_nodes(
+        &mut self,
+        tables: &HostTables,
+        target: &SlurmTarget,
+        job: SlurmJob,
+    ) -> Result<(), String> {
+        let mut nodes = Vec::new();
+        for node in &job.nodes {
+            nodes.push(node.name.as_str().parse()?);
+        }
+        let known: HashSet<Text> = self.named.iter().map(NamedHost::name).collect();
+        let step = SrunStep::new(target.login.clone(), &job);
+        for node in tables.named_hosts(&nodes)? {
+            if known.contains(&node.name()) {
+                continue;
+            }
+            self.named.push(match node {
+                NamedHost::Ssh(name) if self.srun => NamedHost::Srun(name, step.clone()),
+                node => node,
+            });
+        }
+        self.slurm_job = Some(job);
+        Ok(())
+    }
+
+    /// The job that Slurm was asked for; `None` without `--slurm`.
+    pub(crate) fn asked_job(&self) -> Option<AskedJob> {
+        Some(AskedJob {
+            commands: self.slurm_commands(),
+            id: self.slurm.as_ref()?.job,
+            job: self.slurm_job.clone()?,
+        })
+    }
+
+    /// Returns the commands of Slurm, where `--slurm` says; on this host without it.
+    pub(crate) fn slurm_commands(&self) -> SlurmCommands {
+        let login = self.slurm.as_ref().and_then(|target| target.login.as_ref());
+        SlurmCommands::new(login.map(|name| self.ssh_host(name)))
     }
 
     /// The lists of hosts on the command line.
@@ -208,6 +279,10 @@ impl HostArgs {
         let named = self.named.iter().map(|named| match named {
             NamedHost::Ssh(name) => {
                 Source::Ssh(SshHost::new(name.clone(), Arc::clone(&ssh), agent.clone()))
+            }
+            NamedHost::Srun(name, step) => {
+                let host = SshHost::new(name.clone(), Arc::clone(&ssh), agent.clone());
+                Source::Ssh(host.with_srun(step.clone()))
             }
             NamedHost::Via(command) => via(command),
         });

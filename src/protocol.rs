@@ -18,5 +18,6 @@ pub mod line;
 pub mod playback;
 pub mod recorder_report;
 pub mod reply;
+pub mod slurm_job;
 pub mod snapshot;
 pub mod visible_gpus;

@@ -19,6 +19,7 @@ mod masked_lines;
 mod opening;
 mod recording;
 mod schedule;
+mod slurm;
 mod ssh;
 mod ssh_messages;
 mod standard_error;
@@ -50,10 +51,11 @@ pub use self::recording::{
     FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter,
 };
 use self::schedule::{ConnectStep, NextTry, Schedule};
+pub use self::slurm::{AskedJob, SlurmCommands, SlurmJobId, SlurmTarget};
 pub(crate) use self::ssh::masters::{Masters, is_open as master_is_open, stop as stop_master};
 use self::ssh::own_program::OwnProgram;
 pub use self::ssh::{HostList, HostName, SshHost, SshOptions, SshSettings};
-pub(crate) use self::ssh::{HostTables, NamedHost, is_group_name};
+pub(crate) use self::ssh::{HostTables, NamedHost, SrunStep, is_group_name};
 use self::ssh::{SshRoute, UsedMaster};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
@@ -162,7 +164,7 @@ impl Source {
 ///
 /// One sentence: why the host could not be asked.
 pub(crate) async fn clean_copies(host: &SshHost) -> Result<Vec<Text>, String> {
-    ssh::upload::clean(host.ssh_command(&UsedMaster::Configured)).await
+    ssh::upload::clean(host.shell(&UsedMaster::Configured, true)).await
 }
 
 /// A function that gets each line of an agent that was understood, before its event: the host, the
@@ -333,10 +335,11 @@ impl Sources {
             .zip(self.list.iter().map(|host| &host.source))
     }
 
-    /// Returns the name of a host over ssh as the user typed it; `None` for other sources.
+    /// Returns the name that ssh connects to for a host, as the user typed it: a login host for a step
+    /// of `srun`. `None` without ssh.
     pub(crate) fn ssh_name(&self, host: HostKey) -> Option<Text> {
         match &self.list.get(usize::from(host.0))?.source {
-            Source::Ssh(ssh) => Some(ssh.host_name()),
+            Source::Ssh(ssh) => ssh.ssh_name().map(|name| Text::new(name.as_str())),
             _ => None,
         }
     }
@@ -442,6 +445,15 @@ impl Sources {
                     }
                 }
                 self.tell(place, ConnectionState::Answered);
+                if self
+                    .list
+                    .get(place)
+                    .is_some_and(|host| host.was_refused_gpus)
+                {
+                    let note = "Slurm gave the step no GPU, since it refused one with GPUs";
+                    self.pending
+                        .push_back(SourceEvent::Note(key(place), note.into()));
+                }
                 self.pending
                     .extend(path.map(|path| SourceEvent::Program(key(place), path)));
             }
@@ -458,6 +470,8 @@ impl Sources {
         host.heard = None;
         host.has_ended = true;
         host.avoids_master |= ending.blames_master;
+        let was_refused_again = host.was_refused_gpus && ending.blames_gpus;
+        host.was_refused_gpus |= ending.blames_gpus;
         let is_remote = host.source.is_remote();
         self.let_end(process);
         let ending = match ending.lacks_gputop {
@@ -470,7 +484,7 @@ impl Sources {
                 None => return,
             },
         };
-        let next = if is_remote {
+        let next = if is_remote && !was_refused_again {
             ending.next
         } else {
             NextTry::OnRequest
@@ -557,6 +571,7 @@ impl Sources {
         };
         host.source.set_interval(interval);
         host.avoids_master = false;
+        host.was_refused_gpus = false;
         host.on_host = OnHost::Unknown;
         host.heard = None;
         self.copies.forget(place);

@@ -13,6 +13,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
 use crate::protocol::recorder_report::RecorderReport;
+use crate::protocol::slurm_job::SlurmJob;
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,8 @@ pub enum Event {
     Clock(ViewerClock),
     /// The result of an effect, in one sentence.
     Done(Text),
+    /// Slurm has answered for the job of `--slurm`; or why it has not, in one sentence.
+    Slurm(Result<SlurmJob, Text>),
     /// The command of a host wrote this line to its standard error, and runs on.
     Said(HostKey, Text),
     /// The process that writes a recording of this viewer reports its state.
@@ -68,6 +71,8 @@ pub enum Effect {
     Alert(Vec<Alert>),
     /// Start the sources of these hosts again: they are lost or silent.
     Reconnect(Vec<HostKey>),
+    /// Ask Slurm again for the job of `--slurm`, and perform this effect.
+    AskSlurm(Box<Self>),
     /// Log in to this host with ssh on the terminal, which can ask for a password there, and connect
     /// it again.
     LogIn(HostKey),

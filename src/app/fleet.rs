@@ -11,6 +11,7 @@ pub(crate) mod host_sort;
 pub(crate) mod host_trouble;
 pub(crate) mod news;
 pub(crate) mod no_gpu;
+pub(crate) mod slurm_job;
 pub(crate) mod told_news;
 pub(crate) mod trouble_lines;
 pub(crate) mod troubles;

@@ -14,7 +14,7 @@ use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
 use crate::flags::{HostArgs, ReadOptions, is_ascii};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_LOOP};
 use crate::protocol::playback::Speed;
-use crate::source::{Recording, Source};
+use crate::source::{AskedJob, Recording, Source};
 
 impl Cli {
     /// Returns the options of a report, or `None` if the command line asks for the screen and the
@@ -180,6 +180,11 @@ impl Cli {
             Some(Subcommand::Wait(args)) => Some(&mut args.hosts),
             Some(_) => None,
         }
+    }
+
+    /// The job that Slurm was asked for; `None` without `--slurm`.
+    pub(crate) fn asked_job(&self) -> Option<AskedJob> {
+        self.hosts.asked_job()
     }
 
     /// The usual interval of the hosts on the screen.

@@ -124,9 +124,9 @@ impl NamedHosts {
         for named in self.hosts.named() {
             match named {
                 NamedHost::Ssh(name) => hosts.push(self.hosts.ssh_host(name)),
-                NamedHost::Via(command) => print_error(&Text::new(format!(
+                NamedHost::Srun(..) | NamedHost::Via(_) => print_error(&Text::new(format!(
                     "{} has a command of its own, without ssh",
-                    command.host_name()
+                    named.name()
                 ))),
             }
         }

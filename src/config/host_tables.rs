@@ -10,8 +10,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::{place, table};
 use crate::cli::Cli;
+use crate::commands::live::read_hosts::block_on;
 use crate::files::action::{self, PATIENCE, in_background};
 use crate::files::folders::{config_file, masters_folder};
+use crate::files::local_time::unix_ms;
 use crate::files::private_folder;
 use crate::source::{
     HostList, HostTables, Masters, SshOptions, SshSettings, ViaCommand, is_group_name,
@@ -55,13 +57,17 @@ pub(crate) fn with_hosts(cli: &Cli) -> Result<Cli, String> {
     let masters = private_folder::verify(&folder)
         .is_ok()
         .then(|| Masters::new(folder));
-    hosts.set_named(
-        named,
-        SshSettings {
-            masters,
-            ..tables.ssh
-        },
-    );
+    let ssh = SshSettings {
+        masters,
+        ..tables.ssh.clone()
+    };
+    hosts.set_named(named, ssh);
+    if let Some(target) = hosts.slurm().cloned() {
+        let commands = hosts.slurm_commands();
+        let asked = block_on(async { Ok(commands.ask(target.job, unix_ms()).await) });
+        let job = asked.map_err(|error| error.to_string())??;
+        hosts.add_nodes(&tables, &target, job)?;
+    }
     Ok(cli)
 }
 

@@ -132,8 +132,8 @@ impl HostCopies {
         };
         let limit = Arc::clone(&self.limit);
         self.uploads.spawn(async move {
-            let ssh = lacking.host.ssh_command(&lacking.master);
-            let path = upload(ssh, program, lacking.host.upload_folders(), &limit).await;
+            let shell = lacking.host.shell(&lacking.master, true);
+            let path = upload(shell, program, lacking.host.upload_folders(), &limit).await;
             (lacking.place, path)
         });
     }

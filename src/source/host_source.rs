@@ -36,6 +36,8 @@ pub(super) struct HostSource {
     pub(super) has_ended: bool,
     /// Whether ssh must not use a control master, because it did not answer.
     pub(super) avoids_master: bool,
+    /// Whether Slurm has refused a step with GPUs.
+    pub(super) was_refused_gpus: bool,
     /// The interval of the agent in milliseconds; `None` while it is not known.
     pub(super) interval_ms: Option<u64>,
     /// Whether the agent ends after a silence of this viewer, if asked so.
@@ -53,6 +55,7 @@ impl HostSource {
             route: None,
             has_ended: false,
             avoids_master: false,
+            was_refused_gpus: false,
             interval_ms: None,
             can_end_after_silence: false,
             on_host: OnHost::default(),
@@ -73,6 +76,7 @@ impl HostSource {
                     master: &master,
                     copy,
                     falls_back: self.on_host == OnHost::Absent,
+                    gets_gpus: !self.was_refused_gpus,
                 };
                 host.connect(start, reporter)?
             }

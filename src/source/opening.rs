@@ -17,6 +17,8 @@ pub(super) struct Ending {
     pub(super) next: NextTry,
     /// Whether the session did not answer over a control master of the user.
     pub(super) blames_master: bool,
+    /// Whether Slurm has refused a step of a job because of its GPUs.
+    pub(super) blames_gpus: bool,
     /// The answer of a host that has no gputop; `None` for any other end.
     pub(super) lacks_gputop: Option<Box<HostWithoutGputop>>,
 }
@@ -28,6 +30,7 @@ impl Ending {
             reason: Text::new(reason.as_ref()),
             next: NextTry::ByItself,
             blames_master: false,
+            blames_gpus: false,
             lacks_gputop: None,
         }
     }

@@ -9,8 +9,10 @@ mod lookup;
 pub(super) mod masters;
 mod nvidia_smi;
 pub(super) mod own_program;
-mod script;
+pub(super) mod script;
+pub(super) mod script_session;
 mod session_opening;
+mod srun;
 pub(super) mod upload;
 
 use std::io;
@@ -20,14 +22,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::command_line::SshOptions;
-use self::first_contact::{ContactRequest, new_nonce, remote_command};
+use self::first_contact::{ContactRequest, contact_words, new_nonce};
 pub use self::host_list::HostList;
 pub(crate) use self::host_list::is_group_name;
 pub use self::host_name::HostName;
 pub use self::host_tables::SshSettings;
 pub(crate) use self::host_tables::{HostTables, NamedHost};
 pub(super) use self::lookup::SshRoute;
+use self::script::RemoteScript;
 use self::session_opening::SessionOpening;
+pub(crate) use self::srun::SrunStep;
 use self::upload::UploadFolders;
 use tokio::sync::oneshot;
 
@@ -40,6 +44,8 @@ use crate::protocol::agent_options::AgentOptions;
 pub struct SshHost {
     name: HostName,
     settings: Arc<SshSettings>,
+    /// How `srun` starts programs there; `None` where ssh does.
+    srun: Option<SrunStep>,
     /// The options of the agent there.
     pub(super) agent: AgentOptions,
     /// Whether the user has the host on a screen, which says what is written to the host, and where
@@ -68,6 +74,41 @@ pub(super) struct SshStart<'a> {
     pub(super) copy: Option<&'a str>,
     /// Whether `nvidia-smi` stands in if there is no gputop.
     pub(super) falls_back: bool,
+    /// Whether a step of Slurm is to have the GPUs of its job.
+    pub(super) gets_gpus: bool,
+}
+
+/// A shell that runs a script on a host.
+#[derive(Debug)]
+pub(super) struct HostShell {
+    /// The program and its arguments, before the command for the shell.
+    command: Command,
+    /// The words of a program in the shell that runs the script; empty for none.
+    program: Vec<String>,
+}
+
+impl HostShell {
+    /// Returns a shell of this host.
+    pub(super) fn of_this_host() -> Self {
+        srun::local_shell().into()
+    }
+
+    /// Returns the program and its arguments, which runs a script with these words.
+    fn run<'a>(
+        mut self,
+        script: RemoteScript,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Command {
+        self.command.arg(script.command(&self.program, words));
+        self.command
+    }
+}
+
+impl From<Command> for HostShell {
+    fn from(command: Command) -> Self {
+        let program = Vec::new();
+        Self { command, program }
+    }
 }
 
 impl SshHost {
@@ -76,8 +117,25 @@ impl SshHost {
         Self {
             name,
             settings,
+            srun: None,
             agent,
             has_screen: false,
+        }
+    }
+
+    /// Returns the host with its programs started as steps of a job of Slurm.
+    pub(crate) fn with_srun(self, step: SrunStep) -> Self {
+        Self {
+            srun: Some(step),
+            ..self
+        }
+    }
+
+    /// The host that ssh connects to; `None` where `srun` runs on this host.
+    pub(super) fn ssh_name(&self) -> Option<&HostName> {
+        match &self.srun {
+            None => Some(&self.name),
+            Some(step) => step.login.as_ref(),
         }
     }
 
@@ -94,15 +152,32 @@ impl SshHost {
     /// Returns the words of a command line with which a person reaches the host, as in `ssh -p 2222
     /// gpu-01`.
     pub(crate) fn command_of_a_person(&self) -> Vec<String> {
-        command_line::of_a_person(&self.name, &self.settings.options)
+        let options = &self.settings.options;
+        let mut words = match self.ssh_name() {
+            Some(name) => command_line::of_a_person(name, options),
+            None => Vec::new(),
+        };
+        words.extend(self.srun_words(true));
+        words
+    }
+
+    /// The words of `srun`; empty where ssh starts programs.
+    fn srun_words(&self, gets_gpus: bool) -> Vec<String> {
+        match &self.srun {
+            None => Vec::new(),
+            Some(step) => step.words(&self.name, gets_gpus),
+        }
     }
 
     /// Finds out how ssh reaches the host.
     pub(super) fn route(&self) -> impl Future<Output = SshRoute> + Send + 'static {
-        let arguments = command_line::configuration_arguments(&self.name, &self.settings.options);
         let host = self.clone();
         async move {
-            let mut route = lookup::route(arguments, host.name.destination()).await;
+            let Some(name) = host.ssh_name() else {
+                return SshRoute::through_srun();
+            };
+            let arguments = command_line::configuration_arguments(name, &host.settings.options);
+            let mut route = lookup::route(arguments, name.destination()).await;
             route.own_master = host.own_master().await;
             route
         }
@@ -144,18 +219,25 @@ impl SshHost {
 
     /// The arguments of ssh that say how the host is reached, and its name.
     pub(super) fn destination_arguments(&self) -> Vec<String> {
-        command_line::destination_arguments(&self.name, &self.settings.options)
+        let name = self.ssh_name().unwrap_or(&self.name);
+        command_line::destination_arguments(name, &self.settings.options)
     }
 
-    /// Returns the command that starts ssh, without the command for the host.
-    pub(super) fn ssh_command(&self, master: &UsedMaster) -> Command {
-        let mut command = Command::new("ssh");
-        command.args(command_line::arguments(
-            &self.name,
-            &self.settings.options,
-            master,
-        ));
-        command
+    /// Returns the shell of the host: that of ssh, through `srun` where that starts programs.
+    pub(super) fn shell(&self, master: &UsedMaster, gets_gpus: bool) -> HostShell {
+        let command = match self.ssh_name() {
+            None => srun::local_shell(),
+            Some(name) => {
+                let mut command = Command::new("ssh");
+                let options = &self.settings.options;
+                command.args(command_line::arguments(name, options, master));
+                command
+            }
+        };
+        HostShell {
+            command,
+            program: self.srun_words(gets_gpus),
+        }
     }
 
     /// Starts ssh.
@@ -170,8 +252,9 @@ impl SshHost {
             uploaded: start.copy,
             gpu_fields: start.falls_back.then_some(nvidia_smi::FIELDS),
         };
-        let mut command = self.ssh_command(start.master);
-        command.arg(remote_command(&nonce, &request));
+        let shell = self.shell(start.master, start.gets_gpus);
+        let words = contact_words(&nonce, &request);
+        let command = shell.run(script::FIRST_CONTACT, words.iter().map(String::as_str));
         let opening = SessionOpening::new(self, nonce, start.may_use_master);
         Connection::to_process(command, ProcessKind::Ssh, Some(Box::new(opening)), reporter)
     }

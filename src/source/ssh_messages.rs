@@ -1,9 +1,10 @@
-//! Why a connection of ssh failed or ended, by the last lines on its standard error.
+//! Why a connection of ssh, or a step of `srun`, failed or ended, by the last lines on its standard
+//! error.
 
 use super::schedule::NextTry;
 use crate::base::text::Text;
 
-/// A message of ssh, in the order of their weight: with a jump host, ssh writes several.
+/// A message of ssh or `srun`, in the order of their weight: with a jump host, ssh writes several.
 struct SshMessage {
     /// The beginning or a part of a line.
     part: &'static str,
@@ -39,6 +40,27 @@ const MESSAGES: &[SshMessage] = &[
         words: "",
         next: NextTry::OnRequest,
     },
+    // Slurm would be asked again and again for a job that is over.
+    SshMessage {
+        part: "Expired or invalid job",
+        words: "the job of Slurm has ended",
+        next: NextTry::OnRequest,
+    },
+    SshMessage {
+        part: "srun: Force Terminated",
+        words: "Slurm has ended the step: the job is over, or the step was cancelled",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: STEP_REFUSED_GPUS,
+        words: "",
+        next: NextTry::ByItself,
+    },
+    SshMessage {
+        part: "srun: error: Unable to create step",
+        words: "",
+        next: NextTry::OnRequest,
+    },
     SshMessage {
         part: "Connection timed out",
         words: "connect timed out",
@@ -70,6 +92,9 @@ const MESSAGES: &[SshMessage] = &[
         next: NextTry::ByItself,
     },
 ];
+
+/// A part of the message of `srun` when Slurm refuses a step because of its GPUs.
+const STEP_REFUSED_GPUS: &str = "generic resource (gres) specification";
 
 /// Methods of authentication that ask a person.
 const ASKING: [&str; 2] = ["password", "keyboard-interactive"];
@@ -117,9 +142,19 @@ pub(super) fn waits_for_user(line: &Text) -> bool {
         .any(|message| message.next != NextTry::ByItself && line.as_str().contains(message.part))
 }
 
+/// Whether Slurm has refused a step because of its GPUs.
+pub(super) fn refuses_gpus(lines: &[Text]) -> bool {
+    lines
+        .iter()
+        .any(|line| line.as_str().contains(STEP_REFUSED_GPUS))
+}
+
 fn without_program(line: &Text) -> &str {
     let line = line.as_str();
-    line.strip_prefix("ssh: ").unwrap_or(line)
+    ["ssh: ", "srun: error: "]
+        .iter()
+        .find_map(|program| line.strip_prefix(program))
+        .unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -134,6 +169,44 @@ mod tests {
             Some((words.into(), next)),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn messages_of_srun_are_said_in_a_few_words() {
+        check(
+            &[
+                "srun: error: Slurm job 14 has expired",
+                "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 14",
+            ],
+            "the job of Slurm has ended",
+            NextTry::OnRequest,
+        );
+        check(
+            &[
+                "srun: error: Unable to create step for job 16: Requested node configuration is not available",
+            ],
+            "Unable to create step for job 16: Requested node configuration is not available",
+            NextTry::OnRequest,
+        );
+        check(
+            &[
+                "slurmstepd-gpu-03: error: *** STEP 16.0 ON gpu-03 CANCELLED AT 2026-11-27T00:31:49 ***",
+                "srun: error: gpu-03: task 0: Terminated",
+                "srun: Force Terminated StepId=16.0",
+            ],
+            "Slurm has ended the step: the job is over, or the step was cancelled",
+            NextTry::ByItself,
+        );
+        let refusal = "srun: error: Unable to create step for job 17: Invalid generic resource (gres) specification";
+        check(
+            &[refusal],
+            "Unable to create step for job 17: Invalid generic resource (gres) specification",
+            NextTry::ByItself,
+        );
+        assert!(refuses_gpus(&["srun: x".into(), refusal.into()]));
+        assert!(!refuses_gpus(
+            &["srun: error: Unable to create step".into()]
+        ));
     }
 
     #[test]

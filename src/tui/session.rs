@@ -17,6 +17,7 @@ mod picture_file;
 mod recorder;
 mod save_settings;
 pub(crate) mod screenshot;
+mod slurm;
 mod watcher;
 
 use std::io::{self, Write};
@@ -50,7 +51,8 @@ use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
-use crate::source::{SourceEvent, Sources, descriptors};
+use crate::protocol::slurm_job::SlurmJob;
+use crate::source::{AskedJob, SourceEvent, Sources, descriptors};
 use crate::tui::terminal::input::{Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -146,6 +148,8 @@ enum SessionInput {
     Recorder(RecorderReport),
     /// A process has read or written the history of a host.
     History(HostKey, HistoryResult),
+    /// Slurm has answered, or cannot be asked.
+    Slurm(Result<SlurmJob, Text>),
     /// The process that logs in to a host has ended; whether the connection is open.
     LoggedIn(HostKey, bool),
     /// The terminal cannot be read, so not even the key that quits would work.
@@ -234,6 +238,8 @@ struct Session<'a> {
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
     recorder: SessionRecorder,
+    /// The job of `--slurm`; `None` without one.
+    asked_job: Option<&'a AskedJob>,
 }
 
 impl<'a> Session<'a> {
@@ -267,6 +273,7 @@ impl<'a> Session<'a> {
             settings_writer: SettingsWriter::new(options, inputs.clone()),
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
             recorder,
+            asked_job: options.asked_job.as_ref(),
         }
     }
 
@@ -309,6 +316,7 @@ impl<'a> Session<'a> {
                     SessionInput::History(host, result) => {
                         self.history.take_result(host, result).and_then(|event| self.update(event))
                     }
+                    SessionInput::Slurm(answer) => self.update(Event::Slurm(answer)),
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 () = self.screen.ready(), if is_outdated && !is_ready => None,
@@ -553,6 +561,12 @@ impl<'a> Session<'a> {
                 for host in hosts {
                     self.sources.restart(host, self.app.options.interval);
                 }
+            }
+            Effect::AskSlurm(other) => {
+                if let Some(asked) = &self.asked_job {
+                    slurm::ask(asked, self.inputs.clone());
+                }
+                return self.perform(*other);
             }
             Effect::LogIn(host) => return self.log_in(host),
             Effect::Copy(text) => self.screen.copy(&text),

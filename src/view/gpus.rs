@@ -245,7 +245,12 @@ fn draw_line(
 ) {
     let GpuRow { model, gpu, .. } = row;
     let is_read = is_read(row);
-    let style = if is_read { theme.text() } else { theme.dim() };
+    let is_of_others = app.gpus.is_of_others(app.fleet(), row);
+    let style = if is_read && !is_of_others {
+        theme.text()
+    } else {
+        theme.dim()
+    };
     let silent = gpu.trouble.as_ref().filter(|_| !is_read);
     // The age of old figures, or the trouble, is shown whichever columns the user chose: it takes
     // the room of the last one.

@@ -86,6 +86,7 @@ mod screenshot;
 mod scripts;
 mod secrets;
 mod shared_lines;
+mod slurm;
 mod sources;
 mod ssh_copies;
 mod ssh_hosts;

@@ -72,13 +72,18 @@ impl SshLab {
         command
     }
 
+    /// Installs a program on the viewer's machine.
+    pub(crate) fn install_script(&self, name: &str, text: &str) {
+        self.viewer.install_script(name, text);
+    }
+
     /// The path of a file on the viewer's machine.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.viewer.path(name)
     }
 
     /// The sessions of a host that were begun, each with its arguments on a line.
-    fn calls(&self, name: &str) -> String {
+    pub(crate) fn calls(&self, name: &str) -> String {
         fs::read_to_string(self.viewer.path(&format!("{name}.calls"))).unwrap_or_default()
     }
 
@@ -89,6 +94,11 @@ impl SshLab {
 
 /// Returns a script that runs the far command with a gputop of this host.
 pub(crate) fn far_session(host: &Host) -> String {
+    far_environment(host) + " sh -c \"$remote\"\n"
+}
+
+/// Returns the beginning of a command of a shell that runs a program with a gputop of this host.
+pub(crate) fn far_environment(host: &Host) -> String {
     let mut command = Command::new("sh");
     host.set_environment(&mut command);
     let program = Path::new(env!("CARGO_BIN_EXE_gputop"));
@@ -106,7 +116,7 @@ pub(crate) fn far_session(host: &Host) -> String {
         };
         write!(script, " {name}={}", shell_words::quote(&value)).expect("a string grows");
     }
-    script + " sh -c \"$remote\"\n"
+    script
 }
 
 #[test]

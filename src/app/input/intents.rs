@@ -264,10 +264,10 @@ impl App {
     fn refresh_hosts(&mut self) -> Effect {
         let hosts: Vec<HostKey> = self.troubles().map(|(host, _)| host).collect();
         if hosts.is_empty() {
-            return self.to_all_hosts(&Command::Scan);
+            return self.with_question_to_slurm(self.to_all_hosts(&Command::Scan));
         }
         self.notice.set("starting an agent…");
-        Effect::Reconnect(hosts)
+        self.with_question_to_slurm(Effect::Reconnect(hosts))
     }
 
     fn to_all_hosts(&self, command: &Command) -> Effect {

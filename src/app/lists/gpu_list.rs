@@ -6,6 +6,7 @@ use super::list_view::first_row;
 use crate::app::layout::GpuView;
 use crate::model::{Fleet, HostGpu, HostModel};
 use crate::protocol::host_key::HostKey;
+use crate::protocol::slurm_job::SlurmJob;
 use crate::protocol::snapshot::Gpu;
 
 #[derive(Debug, Clone, Copy)]
@@ -47,13 +48,39 @@ pub(crate) struct GpuList {
     pub top: usize,
     /// The host whose GPUs alone are listed; `None` for those of all.
     host: Option<HostKey>,
+    /// The job of Slurm whose GPUs come first; `None` without one.
+    pub(in crate::app) job: Option<SlurmJob>,
 }
 
 impl GpuList {
+    /// Returns the list, in which the GPUs of a job come first.
+    pub(in crate::app) fn of_job(job: Option<SlurmJob>) -> Self {
+        Self {
+            job,
+            ..Self::default()
+        }
+    }
+
     /// The rows of the list.
-    pub(crate) fn rows<'a>(&self, fleet: &'a Fleet) -> impl Iterator<Item = GpuRow<'a>> + use<'a> {
+    pub(crate) fn rows<'a>(
+        &self,
+        fleet: &'a Fleet,
+    ) -> impl Iterator<Item = GpuRow<'a>> + use<'_, 'a> {
         let host = self.host;
-        gpu_rows(fleet).filter(move |row| host.is_none_or(|shown| shown == row.host))
+        let rows = gpu_rows(fleet).filter(move |row| host.is_none_or(|shown| shown == row.host));
+        let of_others = gpu_rows(fleet)
+            .filter(move |_| self.job.is_some())
+            .filter(move |row| host.is_none_or(|shown| shown == row.host))
+            .filter(|row| self.is_of_others(fleet, *row));
+        rows.filter(|row| !self.is_of_others(fleet, *row))
+            .chain(of_others)
+    }
+
+    /// Whether a GPU is on a node of the job, and none of the job's.
+    pub(crate) fn is_of_others(&self, fleet: &Fleet, row: GpuRow<'_>) -> bool {
+        let of_job = self.job.as_ref().zip(row.gpu.facts.minor.ok());
+        let of_job = of_job.and_then(|(job, minor)| job.has_gpu(fleet.name(row.host), minor));
+        of_job == Some(false)
     }
 
     /// Lists the GPUs of a host alone, or of all, with the cursor on the first.

@@ -88,21 +88,19 @@ pub(crate) fn new_nonce() -> String {
     format!("{:016x}{:016x}", number(), number())
 }
 
-/// Returns the command for a host: one word for `ssh`, after the name of the host.
-pub(crate) fn remote_command(nonce: &str, request: &ContactRequest<'_>) -> String {
+/// Returns the arguments of the script on a host.
+pub(crate) fn contact_words(nonce: &str, request: &ContactRequest<'_>) -> Vec<String> {
     let seconds = request.agent.interval.as_secs().max(1).to_string();
-    let arguments = agent_arguments(request.agent);
-    let words = [
+    let mut words = [
         nonce,
         request.uploaded.unwrap_or_default(),
         request.gpu_fields.unwrap_or_default(),
         &seconds,
-    ];
-    script::FIRST_CONTACT.command(
-        words
-            .into_iter()
-            .chain(arguments.iter().map(String::as_str)),
-    )
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    words.extend(agent_arguments(request.agent));
+    words
 }
 
 /// The arguments of an agent on another host.

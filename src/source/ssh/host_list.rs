@@ -1,5 +1,6 @@
 //! A list of hosts: `gpu-01,node[01-16],alice@big,@lab`.
 
+use std::collections::HashSet;
 use std::str::FromStr;
 
 use super::host_name::{HostName, check_letters};
@@ -70,6 +71,28 @@ impl HostList {
             }
         }
         Ok(Self(all))
+    }
+}
+
+impl HostList {
+    /// Returns the names of the hosts, each once.
+    ///
+    /// # Errors
+    ///
+    /// When it has a group: a sentence.
+    pub(in crate::source) fn names(&self) -> Result<Vec<String>, String> {
+        let mut names = Vec::new();
+        let mut known = HashSet::new();
+        for listed in &self.0 {
+            match listed {
+                ListedHost::Host(name) if known.insert(name.as_str()) => {
+                    names.push(name.to_string());
+                }
+                ListedHost::Host(_) => {}
+                ListedHost::Group(group) => return Err(format!("`@{group}` is no host")),
+            }
+        }
+        Ok(names)
     }
 }
 

@@ -6,6 +6,7 @@ use super::command_line::SshOptions;
 use super::host_list::{HostList, ListedHost, MOST_HOSTS, too_many};
 use super::host_name::HostName;
 use super::masters::Masters;
+use super::srun::SrunStep;
 use crate::base::text::Text;
 use crate::source::via::ViaCommand;
 
@@ -53,8 +54,20 @@ pub(crate) struct HostTables {
 pub(crate) enum NamedHost {
     /// Through ssh.
     Ssh(HostName),
+    /// Through `srun`, as a step of a job.
+    Srun(HostName, SrunStep),
     /// Through a command of its own.
     Via(ViaCommand),
+}
+
+impl NamedHost {
+    /// The name of the host.
+    pub(crate) fn name(&self) -> Text {
+        match self {
+            Self::Ssh(name) | Self::Srun(name, _) => Text::new(name.as_str()),
+            Self::Via(command) => command.host_name(),
+        }
+    }
 }
 
 impl HostTables {
@@ -155,8 +168,8 @@ mod tests {
         Ok(hosts
             .iter()
             .map(|host| match host {
-                NamedHost::Ssh(name) => name.to_string(),
                 NamedHost::Via(command) => format!("{} (its own command)", command.host_name()),
+                other => other.name().to_string(),
             })
             .collect())
     }

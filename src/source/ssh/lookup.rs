@@ -23,6 +23,18 @@ pub(in crate::source) struct SshRoute {
     pub(in crate::source) own_master: Option<PathBuf>,
 }
 
+impl SshRoute {
+    /// The route of a host to which `srun` of this host leads. All such hosts share it: so few steps
+    /// begin at once.
+    pub(super) fn through_srun() -> Self {
+        Self {
+            server: "srun".to_owned(),
+            may_use_master: false,
+            own_master: None,
+        }
+    }
+}
+
 /// Asks `ssh` with these arguments. If it does not answer, the host shares no server: connecting
 /// then says why.
 pub(super) async fn route(arguments: Vec<String>, host: &str) -> SshRoute {

@@ -9,7 +9,7 @@ const SAFE: &str = "._,=:/@%+-";
 
 /// A script in `assets/remote/`. Its first argument is the nonce.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RemoteScript(pub(super) &'static str);
+pub(in crate::source) struct RemoteScript(pub(super) &'static str);
 
 /// Finds gputop on a host, and becomes its agent.
 pub(super) const FIRST_CONTACT: RemoteScript =
@@ -23,12 +23,29 @@ pub(super) const UPLOAD: RemoteScript =
 pub(super) const CLEAN: RemoteScript =
     RemoteScript(include_str!("../../../assets/remote/clean.sh"));
 
+/// Asks Slurm for a job, or cancels it.
+pub(in crate::source) const SLURM: RemoteScript =
+    RemoteScript(include_str!("../../../assets/remote/slurm.sh"));
+
 impl RemoteScript {
-    /// Returns the command that runs the script with these words as its arguments. It means the same
-    /// to bash, zsh, fish, tcsh and busybox.
-    pub(super) fn command<'a>(self, words: impl IntoIterator<Item = &'a str>) -> String {
+    /// Returns the command that runs the script with these words as its arguments: through a program
+    /// with its own arguments, such as `srun`, unless that is empty. It means the same to bash, zsh,
+    /// fish, tcsh and busybox.
+    pub(super) fn command<'a>(
+        self,
+        program: &[String],
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> String {
+        let program: String = program
+            .iter()
+            .map(|word| format!("{} ", quoted(word)))
+            .collect();
         let words: Vec<String> = words.into_iter().map(quoted).collect();
-        format!("exec sh -c '{}' sh {}", self.one_line(), words.join(" "))
+        format!(
+            "exec {program}sh -c '{}' sh {}",
+            self.one_line(),
+            words.join(" ")
+        )
     }
 
     /// Returns the script without its comments, on one line: tcsh refuses a line end in quotes.
@@ -68,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_script_is_the_same_text_in_single_quotes_of_every_shell() {
-        for script in [FIRST_CONTACT, UPLOAD, CLEAN] {
+        for script in [FIRST_CONTACT, UPLOAD, CLEAN, SLURM] {
             let line = script.one_line();
             for text in ["'", "!", "\\\\", "\\'", "\n"] {
                 assert!(!line.contains(text), "{text:?} is in {line}");

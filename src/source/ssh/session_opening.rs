@@ -1,4 +1,4 @@
-//! The lines of a session of ssh before those of the agent.
+//! The lines of a session of ssh, or of a step of `srun`, before those of the agent.
 
 use std::time::Duration;
 
@@ -23,10 +23,15 @@ const PATIENCE_OVER_MASTER: Duration = Duration::from_secs(5);
 /// be slow.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The program that starts steps of jobs.
+const SRUN: &str = "srun";
+
 /// Waits for the marker.
 #[derive(Debug)]
 pub(super) struct SessionOpening {
     host: String,
+    /// `ssh` or `srun`.
+    program: &'static str,
     has_screen: bool,
     nonce: String,
     /// Whether ssh may have used a control master.
@@ -47,7 +52,8 @@ impl SessionOpening {
             PATIENCE
         };
         Self {
-            host: host.name.to_string(),
+            host: host.ssh_name().unwrap_or(&host.name).to_string(),
+            program: if host.srun.is_some() { SRUN } else { "ssh" },
             has_screen: host.has_screen,
             nonce,
             may_be_over_master,
@@ -110,7 +116,11 @@ impl Opening for SessionOpening {
                 )
             };
         }
-        Ending::new("no answer within 20 s: its login shell may hang")
+        Ending::new(if self.program == SRUN {
+            "no answer within 20 s: Slurm may have no room for a step of the job"
+        } else {
+            "no answer within 20 s: its login shell may hang"
+        })
     }
 
     fn ended(&self, last_lines: &[Text]) -> Ending {
@@ -119,7 +129,7 @@ impl Opening for SessionOpening {
                 let subject = if self.has_answered {
                     "the agent"
                 } else {
-                    "ssh"
+                    self.program
                 };
                 let words = format!("{subject} ended without a word");
                 (Text::from(words.as_str()), NextTry::ByItself)
@@ -132,6 +142,7 @@ impl Opening for SessionOpening {
         };
         Ending {
             next,
+            blames_gpus: self.program == SRUN && ssh_messages::refuses_gpus(last_lines),
             ..Ending::new(reason.as_str())
         }
     }

@@ -6,25 +6,19 @@
 //! it again before every start.
 
 use std::fs::File;
-use std::iter;
-use std::os::fd::OwnedFd;
-use std::process::{Command as StdCommand, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::first_contact::new_nonce;
+use super::HostShell;
 use super::own_program::OwnProgram;
-use super::script::{self, RemoteScript};
-use crate::base::detach::detach;
+use super::script;
+use super::script_session::ScriptSession;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::source::line_reader::LineReader;
-use crate::source::standard_error::StandardError;
 
 /// The most uploads at once.
 const AT_ONCE: usize = 4;
@@ -99,20 +93,20 @@ pub(crate) fn announcement(program: &OwnProgram, folder: &Text, hosts: usize) ->
     )
 }
 
-/// Copies the program through `ssh`, a command that ends in the name of the host. Returns the path
+/// Copies the program through the shell of a host. Returns the path
 /// of the copy there.
 ///
 /// # Errors
 ///
 /// One sentence: why there is no copy.
 pub(crate) async fn upload(
-    ssh: StdCommand,
+    shell: HostShell,
     program: Arc<OwnProgram>,
     folders: UploadFolders,
     limit: &UploadLimit,
 ) -> Result<Text, String> {
     let _turn = limit.turn().await?;
-    timeout(LONGEST_UPLOAD, run(ssh, program, folders))
+    timeout(LONGEST_UPLOAD, run(shell, program, folders))
         .await
         .unwrap_or_else(|_| {
             Err(format!(
@@ -123,7 +117,7 @@ pub(crate) async fn upload(
 }
 
 async fn run(
-    ssh: StdCommand,
+    shell: HostShell,
     program: Arc<OwnProgram>,
     folders: UploadFolders,
 ) -> Result<Text, String> {
@@ -134,8 +128,11 @@ async fn run(
         UploadFolders::Own => "own",
         UploadFolders::All => "all",
     };
-    let mut session =
-        ScriptSession::start(ssh, script::UPLOAD, &[&program.copy_name(), &size, folders])?;
+    let mut session = ScriptSession::start(
+        shell,
+        script::UPLOAD,
+        &[&program.copy_name(), &size, folders],
+    )?;
     let mut unsent = Some((file, session.stdin.take()));
     let mut skipped = Vec::new();
     while let Some([kind, path, detail, more]) = session.answer().await? {
@@ -171,16 +168,16 @@ async fn run(
     Err(session.why_it_ended("gputop was not copied").await)
 }
 
-/// Removes all copies of gputop through `ssh`, a command that ends in the name of the host. Returns
+/// Removes all copies of gputop through the shell of a host. Returns
 /// the paths of the removed files.
 ///
 /// # Errors
 ///
 /// One sentence: why the host could not be asked.
-pub(crate) async fn clean(ssh: StdCommand) -> Result<Vec<Text>, String> {
-    let mut session = ScriptSession::start(ssh, script::CLEAN, &[])?;
+pub(crate) async fn clean(shell: HostShell) -> Result<Vec<Text>, String> {
+    let mut session = ScriptSession::start(shell, script::CLEAN, &[])?;
     let mut removed = Vec::new();
-    while let Some([kind, path, ..]) = session.answer().await? {
+    while let Some([kind, path]) = session.answer().await? {
         match kind.as_str() {
             "removed" if removed.len() < MOST_REMOVED => removed.push(path),
             "done" => return Ok(removed),
@@ -198,77 +195,6 @@ fn send<T>(function: impl FnOnce() -> T + Send + 'static) -> Result<(), String> 
         .spawn(move || drop(function()))
         .map(drop)
         .map_err(|error| format!("cannot start a thread: {error}"))
-}
-
-/// A session of `ssh` in which a script runs.
-struct ScriptSession {
-    /// The standard input of the script; `None` once it was taken.
-    stdin: Option<OwnedFd>,
-    lines: LineReader<ChildStdout>,
-    standard_error: StandardError,
-    nonce: String,
-    /// The process, which is killed when the session is dropped.
-    _process: Child,
-}
-
-impl ScriptSession {
-    fn start(mut ssh: StdCommand, script: RemoteScript, words: &[&str]) -> Result<Self, String> {
-        let nonce = new_nonce();
-        ssh.arg(script.command(iter::once(nonce.as_str()).chain(words.iter().copied())));
-        detach(&mut ssh)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut process = Command::from(ssh)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("cannot start ssh: {error}"))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (
-            process.stdin.take(),
-            process.stdout.take(),
-            process.stderr.take(),
-        ) else {
-            return Err("ssh was started without pipes".to_owned());
-        };
-        let stdin = stdin
-            .into_owned_fd()
-            .map_err(|error| format!("cannot write to ssh: {error}"))?;
-        Ok(Self {
-            stdin: Some(stdin),
-            lines: LineReader::new(stdout),
-            standard_error: StandardError::new(stderr),
-            nonce,
-            _process: process,
-        })
-    }
-
-    /// Returns the first four fields of the next line of the script, empty where there are fewer;
-    /// `None` at the end. Skips lines of the login shell.
-    async fn answer(&mut self) -> Result<Option<[Text; 4]>, String> {
-        loop {
-            let line = tokio::select! {
-                line = self.lines.next() => line,
-                () = self.standard_error.read() => continue,
-            };
-            let line = line.map_err(|error| format!("cannot read from ssh: {error}"))?;
-            let Some(line) = line else {
-                return Ok(None);
-            };
-            if let Some(mut fields) = script::fields(line, &self.nonce) {
-                return Ok(Some(std::array::from_fn(|_| {
-                    Text::new(fields.next().unwrap_or_default())
-                })));
-            }
-        }
-    }
-
-    /// Says why the session ended before the script was done.
-    async fn why_it_ended(&mut self, consequence: &str) -> String {
-        match self.standard_error.last_lines().await.last() {
-            Some(reason) => format!("{consequence}: {reason}"),
-            None => format!("{consequence}: ssh ended without a word"),
-        }
-    }
 }
 
 /// Says why a copy that was begun is not there.

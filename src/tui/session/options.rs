@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::app::AppOptions;
 use crate::app::settings::Settings;
 use crate::files::history::HistoryFiles;
-use crate::source::Source;
+use crate::source::{AskedJob, Source};
 use crate::view::Theme;
 
 /// The values that a session starts with: sources, settings, and choices from the command line.
@@ -13,6 +13,8 @@ use crate::view::Theme;
 pub(crate) struct SessionOptions {
     pub sources: Vec<Source>,
     pub app: AppOptions,
+    /// The job of `--slurm`; `None` without one.
+    pub asked_job: Option<AskedJob>,
     pub settings: Settings,
     /// The filter with which the process list begins; empty for none.
     pub filter: String,

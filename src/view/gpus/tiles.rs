@@ -240,16 +240,17 @@ fn figures(buffer: &mut Buffer, theme: Theme, app: &App, row: GpuRow<'_>, area: 
         height: rows,
         ..area
     };
-    latest(buffer, theme, row, beside);
+    let is_strong = is_read(row) && !app.gpus.is_of_others(app.fleet(), row);
+    latest(buffer, theme, row, is_strong, beside);
     if let Some(mut pen) = Pen::at(buffer, area, rows) {
         occupants::draw(&mut pen, theme, app, row, false);
     }
 }
 
 /// Draws the use at the top, and memory in use and in total at the bottom.
-fn latest(buffer: &mut Buffer, theme: Theme, row: GpuRow<'_>, area: Area) {
+fn latest(buffer: &mut Buffer, theme: Theme, row: GpuRow<'_>, is_strong: bool, area: Area) {
     let GpuRow { gpu, .. } = row;
-    let strong = if is_read(row) {
+    let strong = if is_strong {
         theme.accent()
     } else {
         theme.dim()

@@ -50,7 +50,8 @@ fn command(uploaded: Option<&str>, gpu_fields: Option<&str>) -> String {
         uploaded,
         gpu_fields,
     };
-    remote_command(NONCE, &request)
+    let words = contact_words(NONCE, &request);
+    script::FIRST_CONTACT.command(&[], words.iter().map(String::as_str))
 }
 
 fn is_installed(program: &str) -> bool {

@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command as StdCommand;
 
 use rustix::process::geteuid;
 use tempfile::TempDir;
@@ -75,7 +76,7 @@ impl TestHost {
         folders: UploadFolders,
     ) -> Result<Text, String> {
         let program = Arc::new(self.program.clone());
-        upload(ssh, program, folders, &UploadLimit::default()).await
+        upload(ssh.into(), program, folders, &UploadLimit::default()).await
     }
 
     /// How often the program was started on the host.
@@ -143,7 +144,7 @@ fn forty_hosts_with_one_home_folder_get_one_copy() {
             uploads.spawn(async move {
                 let program = Arc::new(host.program.clone());
                 let ssh = host.ssh(&["bash", "-c"]);
-                upload(ssh, program, UploadFolders::Own, &limit).await
+                upload(ssh.into(), program, UploadFolders::Own, &limit).await
             });
         }
         for path in uploads.join_all().await {
@@ -390,11 +391,11 @@ fn clean_removes_all_copies_and_nothing_else() {
         let path = host.upload().await.unwrap();
         let other = host.copy().parent().unwrap().join("other");
         fs::write(&other, "").unwrap();
-        let removed = clean(host.ssh(&["bash", "-c"])).await.unwrap();
+        let removed = clean(host.ssh(&["bash", "-c"]).into()).await.unwrap();
         assert!(removed.contains(&path), "{removed:?}");
         assert_eq!(host.files(), ["other"]);
         fs::remove_file(other).unwrap();
-        clean(host.ssh(&["bash", "-c"])).await.unwrap();
+        clean(host.ssh(&["bash", "-c"]).into()).await.unwrap();
         assert!(!host.home().join(".cache/gputop").exists());
     });
 }
