@@ -4,10 +4,26 @@ use std::fs;
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 
+use super::procfs::device_files::stand_in;
+use super::procfs::slurm_job_of;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::files::local_time;
 use crate::protocol::snapshot::{HostFacts, HostLoad, Missing, Reading};
+
+/// The folder in which the kernel module has a folder for each GPU. A control group that hides device
+/// files hides none of them.
+const DRIVER_GPUS: &str = "/proc/driver/nvidia/gpus";
+
+/// The ending of the folder that stands in for it in tests.
+const STAND_IN: &str = "-gpus";
+
+/// Counts the GPUs that the kernel module lists; `None` where it lists none.
+fn driver_gpus() -> Option<u32> {
+    let folder = stand_in(STAND_IN).unwrap_or_else(|| DRIVER_GPUS.into());
+    let count = fs::read_dir(folder).ok()?.count();
+    u32::try_from(count).ok().filter(|count| *count > 0)
+}
 
 #[derive(Debug)]
 pub(super) struct HostReader {
@@ -35,6 +51,10 @@ impl HostReader {
             boot_id: boot_id.trim_end().into(),
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             uid: rustix::process::getuid().as_raw(),
+            driver_gpus: driver_gpus(),
+            slurm_job: fs::read("/proc/self/cgroup")
+                .ok()
+                .and_then(|cgroup| slurm_job_of(&cgroup)),
             hides_processes: Ok(!fs::exists("/proc/1").unwrap_or(true)),
             utc_offset: local_time::utc_offset().ok_or(Missing::Failed),
             cpus: cpus

@@ -175,6 +175,8 @@ mod tests {
             boot_id: boot_id.into(),
             ticks_per_second: 100,
             uid: 0,
+            driver_gpus: None,
+            slurm_job: None,
             hides_processes: Ok(false),
             utc_offset: Ok(0),
             cpus: Err(Missing::Failed),

@@ -28,7 +28,7 @@ pub(super) use self::files::{has_threads_named, is_initial_pid_namespace, read_c
 use self::host_procfs::HostProcfs;
 pub use self::host_secrets::HostSecrets;
 use self::monitors::MonitorAnswer;
-pub(super) use self::origin::{CudaEnvironment, Environment, ProbeSetup};
+pub(super) use self::origin::{CudaEnvironment, Environment, ProbeSetup, slurm_job_of};
 use self::read_pool::Priority;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};

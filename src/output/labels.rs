@@ -3,6 +3,7 @@
 pub(crate) mod growth;
 pub(crate) mod server;
 pub(crate) mod tensors;
+pub(crate) mod visible_gpus;
 
 use std::time::Duration;
 

@@ -306,8 +306,8 @@ fn figure_of(theme: Theme, overview: &HostOverview, figure: HostSort) -> (String
 
 /// Writes the users of a host in their hues, each with the number of its GPUs, and the jobs.
 fn who(pen: &mut Pen<'_>, theme: Theme, app: &App, row: &HostRow<'_>, overview: &HostOverview) {
-    if let Some(clock) = &row.clock {
-        pen.put(clock, theme.notable()).skip(2);
+    for note in [&row.clock, &row.sees_some].into_iter().flatten() {
+        pen.put(note, theme.notable()).skip(2);
     }
     let model = app.fleet().host(row.host);
     for (place, (user, gpus)) in overview.users.iter().enumerate() {

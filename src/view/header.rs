@@ -16,7 +16,7 @@ use crate::app::lists::gpu_cells::short_name;
 use crate::app::lists::gpu_list::gpu_rows;
 use crate::base::units::{Bytes, Percent};
 use crate::model::{HostModel, Severity, Verdict};
-use crate::output::labels::word;
+use crate::output::labels::{visible_gpus, word};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
@@ -268,7 +268,16 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
                 theme.severity(severities.max().unwrap_or(Severity::Bad)),
             ))
         });
-    [loading, news, clock]
+    let sees_some = shown_hosts(app).find_map(|(host, model)| {
+        let words = visible_gpus::sees_some(model.latest()?)?;
+        let words = if fleet.has_many() {
+            format!("{} {words}", fleet.name(host))
+        } else {
+            words
+        };
+        Some((words, theme.notable()))
+    });
+    [loading, news, clock, sees_some]
         .into_iter()
         .flatten()
         .chain(summaries)

@@ -1,5 +1,7 @@
 //! Jobs of Slurm: `--slurm` and `--srun`, with stand-ins for the commands of Slurm.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::host::Host;
@@ -168,4 +170,20 @@ fn a_job_that_cannot_be_found_is_one_sentence() {
         "{}",
         output.stderr
     );
+}
+
+#[test]
+fn a_host_whose_driver_has_more_gpus_than_the_agent_sees_says_so() {
+    let host = Host::new(["H100"; 2]);
+    let sentence = "sees 2 of 4 GPUs";
+    assert!(!host.run(["--once"]).text().contains("sees"));
+    for gpu in 0..4 {
+        let folder = host.path(&format!("nvidia-gpus/0000:0{gpu}:00.0"));
+        fs::create_dir_all(folder).expect("/tmp has room");
+    }
+    for format in ["--once", "--plain"] {
+        let text = host.run([format]).text();
+        assert!(text.contains(sentence), "{text}");
+    }
+    Terminal::start_at(&host, 120, 40, []).wait_for(sentence);
 }

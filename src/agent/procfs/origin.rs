@@ -233,6 +233,14 @@ pub(super) fn from_cgroup(cgroup: &[u8]) -> Option<Origin> {
         .min()
 }
 
+/// Returns the job of Slurm that a text such as `/proc/self/cgroup` shows; `None` outside of a job.
+pub(in crate::agent) fn slurm_job_of(cgroup: &[u8]) -> Option<Text> {
+    match from_cgroup(cgroup)? {
+        Origin::Slurm(job) => Some(job),
+        _ => None,
+    }
+}
+
 fn from_cgroup_path(path: &str) -> Option<Origin> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     slurm(&parts)

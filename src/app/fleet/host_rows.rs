@@ -11,6 +11,7 @@ use super::host_trouble::DataTrouble;
 use crate::app::App;
 use crate::base::text::Text;
 use crate::model::{GpuState, HostModel, HostOverview, UserHue};
+use crate::output::labels::visible_gpus::sees_some;
 use crate::protocol::host_key::HostKey;
 
 /// The row of a host.
@@ -28,6 +29,8 @@ pub(crate) struct HostRow<'a> {
     pub(crate) last_seen: Option<String>,
     /// `clock 5h00m behind`; `None` where the clock is right.
     pub(crate) clock: Option<String>,
+    /// `sees 4 of 8 GPUs: the cgroup of job 4242`; `None` where all GPUs are seen.
+    pub(crate) sees_some: Option<String>,
 }
 
 /// Figures over all hosts.
@@ -91,6 +94,10 @@ impl App {
             overview: overview.filter(|_| is_read),
             last_seen: self.last_seen(host).filter(|_| !is_read),
             clock: self.clock_difference(host),
+            sees_some: self
+                .fleet()
+                .host(host)
+                .and_then(|model| sees_some(model.latest()?)),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::output::labels;
+use crate::output::labels::visible_gpus::sees_some;
 use crate::output::table::command;
 use crate::protocol::snapshot::{
     AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, SharedMemory, Snapshot,
@@ -37,6 +38,7 @@ fn format_host(report: &HostReport<'_>) -> String {
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
+    lines.extend(sees_some(snapshot).map(|words| format!("The agent {words}.")));
     let troubles = [&snapshot.driver.trouble]
         .into_iter()
         .chain(report.gpus().map(|(_, gpu)| &gpu.trouble))

@@ -16,6 +16,7 @@ use crate::app::lists::{unknown_processes, unread_stats};
 use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::model::{ProcessTotal, UnaccountedMemory};
+use crate::output::labels::visible_gpus::sees_some;
 use crate::output::table::{Heading, cell, line, one_word, rows, unaccounted_memory};
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot,
@@ -276,9 +277,10 @@ fn heading(name: &str, snapshot: &Snapshot) -> [String; 2] {
         one_word(&host.load.memory_used),
         one_word(&host.load.memory_total),
     );
+    let sees_some = sees_some(snapshot).map_or_else(String::new, |words| format!("  {words}"));
     [
         format!(
-            "{time}  {name}  cpu {}  memory {used} of {total}",
+            "{time}  {name}  cpu {}  memory {used} of {total}{sees_some}",
             cell(&host.load.cpu)
         ),
         format!(

@@ -162,6 +162,13 @@ reading_groups! {
         ticks_per_second: u64 = "ticks_per_second",
         /// The user ID that the agent runs as.
         uid: u32 = "agent_uid",
+        optional:
+        /// The number of GPUs that the kernel module of the driver lists in
+        /// `/proc/driver/nvidia/gpus`; absent where it lists none. Where the agent sees fewer, a control
+        /// group hides the others, or the driver cannot use them.
+        driver_gpus: u32 = "driver_gpus",
+        /// The job of Slurm whose control group the agent is in; absent outside of one.
+        slurm_job: Text = "agent_slurm_job",
         readings:
         /// The number of logical processors.
         cpus: u32 = "cpus",
