@@ -42,9 +42,9 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE", group = "other_hosts")]
     hosts: Vec<PathBuf>,
 
-    /// Show the nodes of this job of Slurm over your own ssh, and mark its GPUs: `--slurm 4242`, or
-    /// `--slurm 4242_3` for a task of an array. `squeue` runs here, or on a login host, as in `--slurm
-    /// login:4242`: once, and again at Ctrl-R
+    /// Show the nodes of this job of Slurm over your own ssh: `--slurm 4242`, or `--slurm 4242_3` for a
+    /// task of an array. Its GPUs come first on the screen; the others of its nodes are dim. `squeue`
+    /// runs here, or on a login host, as in `--slurm login:4242`: once, and again at Ctrl-R
     #[arg(long, value_name = "[LOGIN:]JOB[_TASK]", group = "other_hosts", value_parser = SlurmTarget::from_str)]
     slurm: Option<SlurmTarget>,
 

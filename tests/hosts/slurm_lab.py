@@ -141,7 +141,12 @@ def write_worlds(lab, names, count):
     faults = json.loads(file.read_text()) if file.exists() else {}
     worlds = {
         number: [
-            {"persona": "H100", "uuid": f"GPU-{number}-{gpu}", "processes": []}
+            {
+                "persona": "H100",
+                "uuid": f"GPU-{number}-{gpu}",
+                "processes": [],
+                "utilization": {"gpu": 0, "memory": 0},
+            }
             for gpu in range(count)
         ]
         for number in names
@@ -154,6 +159,7 @@ def write_worlds(lab, names, count):
         if rank == faults.get("hot"):
             gpu.update(throttle=0x40, clocks={"graphics": 1200, "sm": 1200})
             gpu.update(temperature={"gpu": 88}, power={"usage": 402_000})
+        gpu["utilization"] = {"gpu": 97, "memory": 41}
         gpu["processes"].append(listed)
     for number, gpus in worlds.items():
         world = lab / "hosts" / str(number) / "world.json"

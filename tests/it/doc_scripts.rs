@@ -1,4 +1,4 @@
-//! The scripts of `docs/scripts.md` run, and do what the page says.
+//! The scripts of `docs/scripts.md` and `docs/admins.md` run, and do what the pages say.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,11 +12,15 @@ use crate::orphans::HostWithOrphan;
 use crate::print_note;
 use crate::process::{Output, run};
 
-/// The `sh` blocks of the page, each with its heading.
+/// The `sh` blocks of the pages, each with its heading.
 fn scripts() -> Vec<(String, String)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripts.md");
-    let text = fs::read_to_string(page).expect("the page exists");
-    let sections = text.split("\n## ").skip(1).map(str::to_owned);
+    let pages = ["docs/scripts.md", "docs/admins.md"].map(|page| {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+        fs::read_to_string(page).expect("the page exists")
+    });
+    let sections = pages
+        .iter()
+        .flat_map(|page| page.split("\n## ").skip(1).map(str::to_owned));
     let blocks = sections.flat_map(|section| {
         let heading = section.lines().next().unwrap_or_default().to_owned();
         let blocks: Vec<String> = section
@@ -43,6 +47,10 @@ fn run_script(host: &Host, script: &str) -> Output {
         "pytest",
         "#!/usr/bin/env python3\nimport torch\n\ntorch.empty(1)\n",
     );
+    // Programs by which an administrator's script acts on the node.
+    for program in ["scontrol", "logger"] {
+        host.install_script(program, "#!/bin/sh\necho \"$0 $*\" >> \"$0.calls\"\n");
+    }
     let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/stand_in");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("sh");
@@ -50,6 +58,8 @@ fn run_script(host: &Host, script: &str) -> Output {
     run(shell
         .env("PATH", format!("{}:{path}", host.path("").display()))
         .env("SLURM_JOB_ID", "42")
+        .env("SLURM_JOB_GPUS", "1")
+        .env("SLURMD_NODENAME", "n1")
         .env("PYTHONPATH", stand_in)
         .env("XDG_CACHE_HOME", host.path(""))
         .current_dir(host.path("")))
@@ -71,7 +81,7 @@ fn each_script_succeeds_on_a_host_where_all_is_well() {
     let mut host = Host::new(["H100", "H100"]);
     host.start_sleep(0, 3 * GIB);
     let scripts = scripts();
-    assert!(scripts.len() >= 6, "{scripts:?}");
+    assert!(scripts.len() >= 8, "{scripts:?}");
     for (heading, script) in scripts {
         // Other tests leave orphans on this host; the next test has one of its own.
         if script.contains("gputop orphans") {
@@ -88,6 +98,7 @@ fn each_script_succeeds_on_a_host_where_all_is_well() {
             _ => {}
         }
     }
+    assert!(!host.path("scontrol.calls").exists(), "a node was drained");
 }
 
 /// Checks the metrics that the script wrote.
