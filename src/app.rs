@@ -601,6 +601,7 @@ impl App {
     /// of graphs, lines of a page.
     fn refresh(&mut self) {
         self.update_troubles();
+        self.data.live_mut().update_jobs();
         self.choose_fleet_view();
         let is_fleet = self.is_fleet_view();
         if !is_fleet {
@@ -618,6 +619,7 @@ impl App {
             self.fit_lists(&layout);
         }
         self.marks.fit(self.data.shown());
+        self.refresh_job_page();
         let area = self.page_area(layout.body);
         if let Some(page) = self.modes.page_mut() {
             let size = (area.width, area.height);

@@ -9,6 +9,7 @@ mod advice;
 mod breakdown;
 mod checkpoint;
 mod fleet;
+mod fleet_job;
 mod growth;
 pub(crate) mod health;
 mod held_idle;
@@ -38,6 +39,9 @@ pub(crate) use self::advice::{
 };
 pub(crate) use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub(crate) use self::fleet::{Fleet, HostLabel};
+pub(crate) use self::fleet_job::{
+    FleetJob, FleetJobKey, JobMedians, JobPart, JobRank, Lag, MissingRank, RankFigures, main_gpu,
+};
 pub(crate) use self::growth::{
     Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name,
 };

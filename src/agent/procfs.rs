@@ -6,6 +6,7 @@
 //! [`slow_files`] reads the others on threads of their own.
 
 pub(super) mod device_files;
+mod distributed;
 pub(super) mod files;
 mod freezer;
 mod host_procfs;

@@ -9,6 +9,7 @@ pub(crate) mod fleet_keys;
 pub(crate) mod footer;
 pub(crate) mod gpu_number;
 pub(crate) mod intents;
+pub(crate) mod job_page;
 pub(crate) mod mode;
 pub(crate) mod mouse;
 pub(crate) mod notice;

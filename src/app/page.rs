@@ -1,7 +1,10 @@
 //! A page of text over the lists: the keys, or one process or GPU in detail.
 
+mod advice;
 mod gpu;
 mod help;
+mod inspection;
+mod job;
 mod memory;
 mod module_memory;
 mod news_list;
@@ -15,6 +18,8 @@ use std::fmt::Display;
 
 use tui_input::{Input, InputRequest};
 
+use self::advice::advise;
+pub(crate) use self::job::{GridHost, JobTopic};
 pub(crate) use self::news_list::{NewsId, NewsList, NewsPart};
 use self::night::StripValues;
 use crate::app::fleet::viewer_clock::Clocks;
@@ -67,6 +72,17 @@ pub(crate) enum PageLine {
         values: StripValues,
         is_use: bool,
     },
+    /// A rank or a host that differs from the others of its job: its letter in the grid, its label,
+    /// which is as wide as those of the others, and a line of a sentence.
+    Difference {
+        letter: char,
+        severity: Severity,
+        label: String,
+        label_width: usize,
+        sentence: String,
+    },
+    /// Hosts of a job with their ranks.
+    Ranks(Vec<GridHost>),
     /// The events below a strip: the column of each, and its kind.
     Events(Vec<(usize, HistoryEventKind)>),
 }
@@ -82,6 +98,7 @@ pub(crate) enum PageTopic {
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
     Process(Box<ProcessTopic>),
+    Job(Box<JobTopic>),
 }
 
 #[derive(Debug, Clone)]
@@ -176,6 +193,27 @@ impl Page {
         }
     }
 
+    pub(super) fn job(&self) -> Option<&JobTopic> {
+        if let PageTopic::Job(topic) = &self.topic {
+            Some(topic)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn job_mut(&mut self) -> Option<&mut JobTopic> {
+        if let PageTopic::Job(topic) = &mut self.topic {
+            Some(topic)
+        } else {
+            None
+        }
+    }
+
+    /// The line below the title: the figures of the chosen rank of a job; empty on other pages.
+    pub(crate) fn second_line(&self) -> &str {
+        self.job().map_or("", JobTopic::chosen_line)
+    }
+
     /// Whether the words of the search are being typed.
     pub(crate) fn is_typing(&self) -> bool {
         self.is_typing
@@ -208,6 +246,7 @@ impl Page {
             PageTopic::Night => "Night".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
             PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
+            PageTopic::Job(topic) => topic.title(),
         }
     }
 
@@ -216,7 +255,11 @@ impl Page {
         match &self.topic {
             PageTopic::Gpu(gpu, _) => Some(gpu.clone().into()),
             PageTopic::Process(topic) => Some(topic.id().into()),
-            PageTopic::Help | PageTopic::News(_) | PageTopic::Users | PageTopic::Night => None,
+            PageTopic::Job(_)
+            | PageTopic::Help
+            | PageTopic::News(_)
+            | PageTopic::Users
+            | PageTopic::Night => None,
         }
     }
 
@@ -229,6 +272,7 @@ impl Page {
     pub(super) fn scroll(&mut self, by: isize) {
         match &mut self.topic {
             PageTopic::News(list) => list.step(by),
+            PageTopic::Job(topic) => topic.step_line(by),
             _ => self.top = self.top.saturating_add_signed(by),
         }
     }
@@ -270,6 +314,14 @@ impl Page {
                     None => writer.head("This GPU is gone from the list."),
                 }
             }
+            PageTopic::Job(topic) => {
+                let width = usize::from(width);
+                let cursor = topic.write(&mut writer, fleet, clocks, width);
+                if let Some(cursor) = cursor {
+                    let rows = writer.lines.len();
+                    self.top = first_row(self.top, cursor, rows, height.saturating_sub(1));
+                }
+            }
             PageTopic::Process(topic) => {
                 if let Some((_, seen)) = fleet.process(topic.id()) {
                     topic.process.clone_from(seen);
@@ -285,12 +337,16 @@ impl Page {
                 match &topic.inspection {
                     None => writer.field("environment", "asking the agent…"),
                     Some(Err(reason)) => writer.field("environment", reason),
-                    Some(Ok(inspection)) => describe_inspection(&mut writer, inspection),
+                    Some(Ok(found)) => inspection::describe(&mut writer, found),
                 }
             }
         }
         let host = match &self.topic {
-            PageTopic::Help | PageTopic::News(_) | PageTopic::Users | PageTopic::Night => None,
+            PageTopic::Help
+            | PageTopic::News(_)
+            | PageTopic::Users
+            | PageTopic::Night
+            | PageTopic::Job(_) => None,
             PageTopic::Gpu(gpu, _) => Some(gpu.host),
             PageTopic::Process(topic) => Some(topic.host),
         };
@@ -598,64 +654,6 @@ fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProces
             format!("{fall}, {} ago", Elapsed(model.now().since(at))),
         );
     }
-}
-
-/// Writes advice against a leak, the most likely cause first.
-fn advise(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
-    let advice = model.advice(subject);
-    if advice.is_empty() {
-        return;
-    }
-    writer.head("What to try, the most likely first: memory alone cannot tell which it is");
-    for (number, advice) in (1..).zip(&advice) {
-        writer.field(&format!("{number}."), advice.title());
-        advice
-            .paragraphs()
-            .iter()
-            .for_each(|paragraph| writer.field("", paragraph));
-    }
-    writer.head("And besides");
-}
-
-fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
-    if let Some(trouble) = &inspection.trouble {
-        writer.field("not all", trouble);
-    }
-    writer.list(
-        "parents",
-        Some(
-            inspection
-                .ancestors
-                .iter()
-                .map(|(pid, comm)| format!("{pid} {comm}")),
-        ),
-    );
-    writer.list("program", inspection.exe.as_ref().map(|exe| [exe]));
-    writer.list("directory", inspection.cwd.as_ref().map(|cwd| [cwd]));
-    writer.list(
-        "control group",
-        inspection.cgroup.as_ref().map(|cgroup| [cgroup]),
-    );
-    writer.list("PSS", inspection.pss.map(|pss| [pss]));
-    let limits = inspection.limits.as_ref();
-    writer.list(
-        "limits",
-        limits.map(|limits| {
-            limits
-                .iter()
-                .map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))
-        }),
-    );
-    writer.list("environment", inspection.environment.as_ref());
-    let files = inspection.files.as_ref();
-    writer.list(
-        "open files",
-        files.map(|files| {
-            files
-                .iter()
-                .map(|(number, path)| format!("{number} {path}"))
-        }),
-    );
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{HostModel, HostProcess, HostSubject, Past};
+use super::fleet_job::FleetJobs;
+use super::{FleetJob, HostModel, HostProcess, HostSubject, Past};
 use crate::base::text::Text;
 use crate::base::time::ViewerTime;
 use crate::protocol::change::OutOfStep;
@@ -12,7 +13,10 @@ use crate::protocol::line::Line;
 use crate::protocol::snapshot::Process;
 
 #[derive(Debug, Clone, Default)]
-pub struct Fleet(BTreeMap<HostKey, FleetHost>);
+pub struct Fleet {
+    hosts: BTreeMap<HostKey, FleetHost>,
+    jobs: FleetJobs,
+}
 
 #[derive(Debug, Clone, Default)]
 struct FleetHost {
@@ -39,19 +43,20 @@ pub struct HostLabel {
 
 impl Fleet {
     pub fn of(hosts: impl IntoIterator<Item = HostKey>) -> Self {
-        let mut fleet = Self(
-            hosts
+        let mut fleet = Self {
+            hosts: hosts
                 .into_iter()
                 .map(|host| (host, FleetHost::default()))
                 .collect(),
-        );
+            jobs: FleetJobs::default(),
+        };
         fleet.find_names();
         fleet
     }
 
     /// Sets the label of a host, which joins the fleet if it is new.
     pub fn set_label(&mut self, host: HostKey, label: HostLabel) {
-        self.0.entry(host).or_default().label = Some(label);
+        self.hosts.entry(host).or_default().label = Some(label);
         self.find_names();
     }
 
@@ -59,7 +64,7 @@ impl Fleet {
     /// the line starts from another snapshot of this host than the latest one: a full line is
     /// needed.
     pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
-        let entry = self.0.entry(host).or_default();
+        let entry = self.hosts.entry(host).or_default();
         let reported = |host: &FleetHost| {
             host.model
                 .latest()
@@ -75,7 +80,7 @@ impl Fleet {
 
     /// Takes the news of a checkpoint in, and nothing else of it. That takes a tenth of the time.
     pub(crate) fn apply_news(&mut self, host: HostKey, checkpoint: &Checkpoint) {
-        if let Some(host) = self.0.get_mut(&host) {
+        if let Some(host) = self.hosts.get_mut(&host) {
             host.model.restore_news(checkpoint);
         }
     }
@@ -84,7 +89,7 @@ impl Fleet {
     /// else its source. Where two hosts have the same name, the later one gets a number, as in
     /// `box#2`.
     pub fn name(&self, host: HostKey) -> &str {
-        self.0.get(&host).map_or("", |host| host.name.as_str())
+        self.hosts.get(&host).map_or("", |host| host.name.as_str())
     }
 
     /// The name by which a host calls itself, whatever the user sees; `None` before its first line.
@@ -112,7 +117,7 @@ impl Fleet {
 
     /// The name by which a host calls itself, if the user sees another one.
     pub fn differing_own_name(&self, host: HostKey) -> Option<String> {
-        let label = self.0.get(&host)?.label.as_ref()?.name.as_ref()?;
+        let label = self.hosts.get(&host)?.label.as_ref()?.name.as_ref()?;
         self.own_name(host).filter(|own| own != label.as_str())
     }
 
@@ -129,7 +134,7 @@ impl Fleet {
     pub fn must_be_named(&self, host: HostKey) -> bool {
         self.has_many()
             || self
-                .0
+                .hosts
                 .get(&host)
                 .and_then(|host| host.label.as_ref())
                 .is_some_and(|label| label.name.is_some())
@@ -140,7 +145,7 @@ impl Fleet {
         let typed = |host: &FleetHost| host.label.as_ref().and_then(|label| label.name.clone());
         // A host that is called by its own name cannot take the name that the user typed for
         // another.
-        let mut hosts: Vec<(&HostKey, &mut FleetHost)> = self.0.iter_mut().collect();
+        let mut hosts: Vec<(&HostKey, &mut FleetHost)> = self.hosts.iter_mut().collect();
         hosts.sort_by_key(|(_, host)| typed(host).is_none());
         for (key, host) in hosts {
             let own = || {
@@ -165,46 +170,46 @@ impl Fleet {
 
     /// Lets a host go on from its past.
     pub(crate) fn begin_after(&mut self, host: HostKey, past: &Past) {
-        if let Some(host) = self.0.get_mut(&host) {
+        if let Some(host) = self.hosts.get_mut(&host) {
             host.model.begin_after(past);
         }
     }
 
     /// Lets a host go on from what a recorder saw on it.
     pub(crate) fn continue_from_recorder(&mut self, host: HostKey, past: &Checkpoint) {
-        if let Some(host) = self.0.get_mut(&host) {
+        if let Some(host) = self.hosts.get_mut(&host) {
             host.model.continue_from_recorder(past);
         }
     }
 
     pub fn advance(&mut self, time: ViewerTime) {
-        for host in self.0.values_mut() {
+        for host in self.hosts.values_mut() {
             host.model.advance(time);
         }
     }
 
     /// Adds to the news of a host that no more data comes from it, for this reason.
     pub(crate) fn add_lost(&mut self, host: HostKey, reason: &Text) {
-        if let Some(host) = self.0.get_mut(&host) {
+        if let Some(host) = self.hosts.get_mut(&host) {
             host.model.add_lost(reason);
         }
     }
 
     /// Adds an alert about a process or GPU that the user watches to the news of its host.
     pub(crate) fn add_alert(&mut self, subject: HostSubject, sentence: &str) {
-        if let Some(host) = self.0.get_mut(&subject.host) {
+        if let Some(host) = self.hosts.get_mut(&subject.host) {
             host.model.add_alert(subject.subject, sentence);
         }
     }
 
     /// The model of a host; `None` for a host that is not in the fleet.
     pub fn host(&self, host: HostKey) -> Option<&HostModel> {
-        self.0.get(&host).map(|host| &host.model)
+        self.hosts.get(&host).map(|host| &host.model)
     }
 
     /// Whether lists and messages must name the host.
     pub fn has_many(&self) -> bool {
-        self.0.len() > 1
+        self.hosts.len() > 1
     }
 
     /// The latest snapshot of a process, with the model of its host; `None` once the process or the
@@ -214,8 +219,29 @@ impl Fleet {
         Some((model, model.latest()?.process(id.process)?))
     }
 
+    /// Brings the jobs over all hosts up to date with the latest lines. Costs little while no process
+    /// comes or ends.
+    pub fn update_jobs(&mut self) {
+        let hosts = &self.hosts;
+        self.jobs.update(hosts.keys().copied(), |host| {
+            hosts.get(&host).map(|host| &host.model)
+        });
+    }
+
+    /// The jobs over all hosts that have a scheduler, a launcher or a container, as of the last
+    /// [`Fleet::update_jobs`]; those with the most GPUs first.
+    pub fn jobs(&self) -> &[FleetJob] {
+        self.jobs.list()
+    }
+
+    /// The job over all hosts that a process belongs to; `None` for a program that was started by
+    /// hand.
+    pub fn job_of(&self, process: HostProcess) -> Option<&FleetJob> {
+        self.jobs().iter().find(|job| job.contains(process))
+    }
+
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = (HostKey, &HostModel)> {
-        self.0.iter().map(|(key, host)| (*key, &host.model))
+        self.hosts.iter().map(|(key, host)| (*key, &host.model))
     }
 }
 

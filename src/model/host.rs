@@ -35,6 +35,8 @@ pub struct HostModel {
     pub(super) tree: ProcessTree,
     unaccounted: Vec<UnaccountedMemory>,
     pub(super) jobs: Jobs,
+    /// Counts how often the jobs were found anew.
+    jobs_revision: u64,
     pub(super) records: ProcessRecords,
     verdicts: Vec<Verdict>,
     history: History,
@@ -91,6 +93,7 @@ impl HostModel {
         {
             *self = Self {
                 user_hues: std::mem::take(&mut self.user_hues),
+                jobs_revision: self.jobs_revision,
                 ..Self::default()
             };
         }
@@ -270,6 +273,16 @@ impl HostModel {
     /// The job of a process; `None` when the process is not in the latest snapshot.
     pub fn job(&self, process: ProcessId) -> Option<&Job> {
         self.jobs.at(self.tree.place(process)?)
+    }
+
+    /// All jobs by the process tree.
+    pub(super) fn job_list(&self) -> &[Job] {
+        &self.jobs.list
+    }
+
+    /// Another number than before if processes, their jobs or their facts changed since then.
+    pub(super) fn jobs_revision(&self) -> u64 {
+        self.jobs_revision
     }
 
     /// Whether the agent has scanned every process once. Until then, members of a job may be
@@ -530,6 +543,7 @@ impl HostModel {
         self.records
             .add_snapshot(latest, &self.tree, &self.process_totals);
         if !is_settled {
+            self.jobs_revision += 1;
             self.jobs = Jobs::of(ProcessView {
                 snapshot: latest,
                 tree: &self.tree,

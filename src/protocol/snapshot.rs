@@ -14,6 +14,7 @@ mod agent_facts;
 mod allocator_stats;
 #[cfg(test)]
 pub(crate) mod arbitrary;
+mod distributed;
 #[cfg(test)]
 pub(crate) mod example;
 mod gpu_detail;
@@ -37,6 +38,7 @@ use serde_with::skip_serializing_none;
 
 pub use self::agent_facts::AgentFacts;
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
+pub use self::distributed::DistributedFacts;
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{EngineShares, GpuProcess, ProcessNames};
 pub use self::module_memory::{KeptResult, ModuleMemory, ModuleRow};
@@ -459,6 +461,9 @@ impl ProcessFacts {
         share(&mut self.origin, &other.origin);
         share(&mut self.elastic_run, &other.elastic_run);
         share(&mut self.launcher, &other.launcher);
+        if let (Some(mine), Some(other)) = (&mut self.distributed, &other.distributed) {
+            mine.share(other);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::theme::{Fill, Theme};
 use crate::app::App;
 use crate::app::fleet::fleet_areas::HostGrid;
 use crate::app::fleet::fleet_view::FleetFocus;
-use crate::app::fleet::host_rows::{FleetTotals, HostRow};
+use crate::app::fleet::host_rows::{FleetTotals, HostRow, JobLine};
 use crate::app::fleet::host_sort::HostSort;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
@@ -158,7 +158,7 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let hidden = view.trouble_count - view.troubles.len();
     let row = u16::try_from(view.troubles.len()).unwrap_or(u16::MAX);
     if hidden > 0
-        && view.focus == FleetFocus::Hosts
+        && view.focus != FleetFocus::Troubles
         && let Some(mut pen) = Pen::at(buffer, area, row)
     {
         pen.put(format!("+{hidden} more"), theme.accent())
@@ -465,37 +465,38 @@ fn draw_users(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     list(&mut pen, theme, &users);
 }
 
-/// Draws the jobs with the most GPUs: `JOBS  slurm 4242 alice 16 GPUs: gpu-01, gpu-02`.
+/// Draws the jobs with the most GPUs: `JOBS  slurm 4242 llama  alice  64 ranks on 8 hosts, 63 seen`.
 fn draw_jobs(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if area.height == 0 {
         return;
     }
-    let jobs = app.fleet_jobs();
-    let width = jobs.iter().map(|job| job.origin.as_str().width()).max();
+    let view = &app.fleet_view;
+    let jobs = app.job_lines().skip(view.first_job);
+    let jobs: Vec<JobLine<'_>> = jobs.take(area.height.into()).collect();
+    let width = jobs.iter().map(|job| job.title.width()).max();
     let width = width.unwrap_or(0).min(usize::from(area.width) / 3);
     for (line, job) in (0..area.height).zip(&jobs) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
         let title = if line == 0 { "JOBS " } else { "     " };
-        pen.put(
-            title,
-            if line == 0 {
-                theme.head()
-            } else {
-                theme.text()
-            },
-        );
+        pen.put(title, theme.head());
         pen.skip(1)
-            .cell(job.origin.as_str(), width, Align::Left, theme.text())
-            .skip(1);
+            .cell(&job.title, width, Align::Left, theme.text())
+            .skip(2);
         if let Some(user) = job.user {
-            pen.put(user.as_str(), theme.user(None)).skip(1);
+            pen.put(user.as_str(), theme.user(None)).skip(2);
         }
-        let noun = if job.gpus == 1 { "GPU" } else { "GPUs" };
-        pen.put(format!("{} {noun} on ", job.gpus), theme.text());
-        let hosts: Vec<String> = job.hosts.iter().map(ToString::to_string).collect();
-        list(&mut pen, theme, &hosts);
+        pen.put(&job.size, theme.text());
+        if job.hosts.len() > 1 {
+            let hosts: Vec<String> = job.hosts.iter().map(ToString::to_string).collect();
+            pen.put(": ", theme.dim());
+            list(&mut pen, theme, &hosts);
+        }
+        let place = view.first_job + usize::from(line);
+        if view.focus == FleetFocus::Jobs && place == view.job_cursor {
+            pen.select(theme, area);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Draws a page: its title, and its lines, which are headings, named texts and memory bars.
 
 use ratatui::buffer::Buffer;
+use ratatui::style::Modifier;
 
 use super::graph::axes;
 use super::news;
@@ -10,7 +11,7 @@ use crate::app::App;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
 use crate::app::lists::process_cells::block;
-use crate::app::page::{LABEL, NewsPart, PageLine};
+use crate::app::page::{GridHost, LABEL, NewsPart, PageLine};
 use crate::model::{Severity, TensorLayer};
 
 pub(super) fn head(
@@ -42,6 +43,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         page.top,
         page.lines.len(),
     );
+    if let Some(mut pen) = Pen::at(buffer, area, 1) {
+        pen.rest(page.second_line(), theme.text());
+    }
     for (row, line) in (2..area.height).zip(page.lines.iter().skip(page.top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else {
             return;
@@ -103,6 +107,22 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, line: &PageLine, place: Area) {
                 .skip(1)
                 .put(figures, theme.text());
         }
+        PageLine::Difference {
+            letter,
+            severity,
+            label,
+            label_width,
+            sentence,
+        } => {
+            let style = theme.severity(*severity);
+            let style = if *letter == ' ' { theme.text() } else { style };
+            pen.put(letter.to_string(), style)
+                .skip(1)
+                .cell(label, *label_width, Align::Left, theme.accent())
+                .skip(2)
+                .rest(sentence, theme.text());
+        }
+        PageLine::Ranks(hosts) => ranks(pen, theme, hosts),
         PageLine::Strip {
             label,
             hue,
@@ -131,6 +151,33 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, line: &PageLine, place: Area) {
                 .skip(1)
                 .put(text, theme.text());
         }
+    }
+}
+
+/// Draws hosts with their ranks: `gpu-01  0 ████████ 7`. Letters say which rank differs; the colour
+/// helps.
+fn ranks(pen: &mut Pen<'_>, theme: Theme, hosts: &[GridHost]) {
+    for host in hosts {
+        pen.tab_to(2 + host.column);
+        pen.put(&host.name, theme.accent())
+            .skip(1)
+            .put(&host.first, theme.dim())
+            .skip(1);
+        for cell in &host.cells {
+            let style = match cell.letter {
+                None => theme.edge(Fill::User(host.hue)),
+                Some('?') => theme.dim(),
+                Some(_) => theme.severity(cell.severity),
+            };
+            let style = if cell.is_chosen {
+                style.add_modifier(Modifier::REVERSED)
+            } else {
+                style
+            };
+            let letter = cell.letter.unwrap_or('█').to_string();
+            pen.put(letter, style);
+        }
+        pen.skip(1).put(&host.last, theme.dim());
     }
 }
 

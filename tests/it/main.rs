@@ -36,6 +36,7 @@ mod explain;
 mod export;
 mod fail_on_leak;
 mod first_line;
+mod fleet_jobs;
 mod fleet_view;
 mod forks;
 mod free;

@@ -1,9 +1,10 @@
 //! Finds where a process was started, by its control group and environment: job, container, pod,
 //! service, terminal. Also parses the other environment variables that gputop uses.
 
+use super::distributed;
 use crate::base::text::Text;
 use crate::protocol::launchers::{self, launchers};
-use crate::protocol::snapshot::{Missing, Reading};
+use crate::protocol::snapshot::{DistributedFacts, Missing, Reading};
 
 /// Where a process was started. If several variants apply, the first in this order is shown: for a
 /// container in a Slurm job, the job.
@@ -52,6 +53,7 @@ pub(in crate::agent) struct Environment {
     pub(super) launcher: Option<Text>,
     /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
+    pub(super) distributed: Option<Box<DistributedFacts>>,
     /// `JPY_PARENT_PID`: the PID of the server that started a notebook's kernel.
     pub(super) notebook_server: Option<u32>,
     pub(super) cuda: CudaEnvironment,
@@ -117,10 +119,10 @@ impl Environment {
     /// The most bytes of `CUDA_VISIBLE_DEVICES` that are kept: the name of a MIG instance has 40
     /// letters, and a host has dozens of instances.
     const MOST_VISIBLE: usize = 1024;
-    /// The variables whose values are facts about the job and its GPUs, and those of which the name
-    /// alone is shown.
-    const FACTS: &str = "CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES JPY_PARENT_PID LOCAL_RANK POD_NAME RANK SLURM_JOB_ID \
-                         TORCHELASTIC_RUN_ID";
+    /// The variables whose values are facts about the job and its GPUs, beside those of
+    /// [`distributed`], and those of which the name alone is shown.
+    const FACTS: &str =
+        "CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES JPY_PARENT_PID POD_NAME TORCHELASTIC_RUN_ID";
     const NAMES: &str = "GPUTOP_PROBE GPUTOP_PROBE_FOLDER HOSTNAME KUBERNETES_SERVICE_HOST PYTHONPATH \
                          PYTORCH_NO_CUDA_MEMORY_CACHING STY TMUX";
 
@@ -135,7 +137,7 @@ impl Environment {
                 .and_then(|name| std::str::from_utf8(name).ok())?;
             let is_launchers = || launchers().iter().any(|launcher| launcher.sets(name));
             match () {
-                () if is_in(Self::FACTS, name) => Some(Text::new(
+                () if is_in(Self::FACTS, name) || distributed::is_fact(name) => Some(Text::new(
                     &variable[..variable.len().min(Self::MOST_VISIBLE)],
                 )),
                 () if is_in(Self::NAMES, name) || is_launchers() => Some(name.into()),
@@ -177,6 +179,7 @@ impl Environment {
                 .map(|launcher| launcher.name.as_str().into())
                 .or_else(demo),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
+            distributed: distributed::parse(|name| get(name.as_bytes())),
             notebook_server: get(b"JPY_PARENT_PID").and_then(|pid| pid.as_str().parse().ok()),
             cuda: CudaEnvironment {
                 visible: value(b"CUDA_VISIBLE_DEVICES", Self::MOST_VISIBLE),

@@ -416,6 +416,10 @@ impl ShownProcess {
         facts.elastic_run = value(|environment| &environment.elastic_run);
         facts.launcher = value(|environment| &environment.launcher);
         facts.rank = value(|environment| &environment.rank);
+        facts.distributed = environment
+            .as_ref()
+            .ok()
+            .and_then(|environment| environment.distributed.clone());
         self.probe_setup = environment
             .as_ref()
             .map_or_else(|why| Err(*why), |environment| Ok(environment.probe));

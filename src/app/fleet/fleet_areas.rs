@@ -38,6 +38,8 @@ pub(in crate::app) struct FleetShape {
     pub(in crate::app) cells: usize,
     /// The number of jobs.
     pub(in crate::app) jobs: usize,
+    /// Whether the cursor is in the jobs, which then have some rows.
+    pub(in crate::app) is_in_jobs: bool,
 }
 
 /// How the hosts are placed.
@@ -99,7 +101,13 @@ impl FleetAreas {
         let left = body.height - troubles.height;
         let free_rows = u16::from(left >= 4);
         let rows_of = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-        let for_table = left.saturating_sub(1 + free_rows);
+        let for_jobs = if shape.is_in_jobs {
+            rows_of(shape.jobs).min(left / 3).max(1)
+        } else {
+            0
+        };
+        let for_users = u16::from(for_jobs > 0);
+        let for_table = left.saturating_sub(1 + free_rows + for_users + for_jobs);
         if rows_of(hosts) <= for_table {
             let headings = take(1);
             let hosts = take(rows_of(hosts));
@@ -122,7 +130,7 @@ impl FleetAreas {
         let count = ((usize::from(body.width) + GAP) / width).max(1);
         let selected_rows = u16::from(left >= 6);
         let users_rows = u16::from(left >= 12);
-        let jobs_rows = rows_of(shape.jobs).min(left / 6);
+        let jobs_rows = rows_of(shape.jobs).min(left / 6).max(for_jobs);
         let below = free_rows + selected_rows + users_rows + jobs_rows;
         // No more rows than the hosts fill.
         let most = rows_of(hosts.div_ceil(count));
@@ -249,6 +257,7 @@ mod tests {
                 name,
                 cells: 8,
                 jobs: 9,
+                is_in_jobs: false,
             },
             0,
         )
@@ -303,6 +312,7 @@ mod tests {
             name: 6,
             cells: 8,
             jobs: 0,
+            is_in_jobs: false,
         };
         let rows = |troubles, before| trouble_rows(&shape(troubles), before);
         assert_eq!([rows(3, 0), rows(2, 3), rows(4, 3)], [3, 3, 4]);

@@ -21,6 +21,7 @@ impl App {
         let mut view = std::mem::take(&mut self.fleet_view);
         self.update_overviews(&mut view);
         self.sort_hosts(&mut view);
+        self.find_selected_job(&mut view);
         let mut ranked: Vec<_> = self.troubles.lasting().collect();
         ranked.sort_by_key(|(host, trouble)| (trouble.urgency(), *host));
         let troubles: Vec<FleetTrouble<'_>> = ranked
@@ -32,7 +33,12 @@ impl App {
             }))
             .collect();
         view.trouble_count = troubles.len();
-        if view.trouble_count == 0 {
+        let is_empty = match view.focus {
+            FleetFocus::Hosts => false,
+            FleetFocus::Troubles => view.trouble_count == 0,
+            FleetFocus::Jobs => view.job_count == 0,
+        };
+        if is_empty {
             view.focus = FleetFocus::Hosts;
         }
         // The cursor stays on its trouble.
@@ -53,13 +59,14 @@ impl App {
                 hosts: view.hosts.len(),
                 name: self.widest_name(&view.hosts),
                 cells: widest_cells(&view),
-                jobs: self.has_jobs(&view),
+                jobs: view.job_count,
+                is_in_jobs: view.focus == FleetFocus::Jobs,
             },
             view.areas.troubles.height,
         );
         let shown = view.shown_troubles();
         view.first_trouble = match view.focus {
-            FleetFocus::Hosts => 0,
+            FleetFocus::Hosts | FleetFocus::Jobs => 0,
             FleetFocus::Troubles => view
                 .first_trouble
                 .min(view.trouble_cursor)
@@ -74,10 +81,29 @@ impl App {
             .map(FleetTrouble::id)
             .or_else(|| view.selected_trouble.take());
         view.troubles = lines;
+        let rows = usize::from(view.areas.jobs.height).max(1);
+        view.first_job = match view.focus {
+            FleetFocus::Jobs => view
+                .first_job
+                .min(view.job_cursor)
+                .max((view.job_cursor + 1).saturating_sub(rows)),
+            FleetFocus::Hosts | FleetFocus::Troubles => 0,
+        };
         view.first = view
             .areas
             .first_host(view.first, view.cursor, view.hosts.len());
         self.fleet_view = view;
+    }
+
+    /// Lets the cursor of the jobs stay on its job.
+    fn find_selected_job(&self, view: &mut FleetView) {
+        let jobs = self.fleet().jobs();
+        view.job_count = jobs.len();
+        let place = jobs
+            .iter()
+            .position(|job| Some(&job.key) == view.selected_job.as_ref());
+        let last = jobs.len().saturating_sub(1);
+        view.job_cursor = place.unwrap_or(view.job_cursor).min(last);
     }
 
     fn update_overviews(&self, view: &mut FleetView) {

@@ -7,7 +7,7 @@ use super::host_sort::HostSort;
 use super::trouble_lines::{TroubleId, TroubleLine};
 use crate::base::time::ViewerTime;
 use crate::base::units::Moment;
-use crate::model::HostOverview;
+use crate::model::{FleetJobKey, HostOverview};
 use crate::protocol::host_key::HostKey;
 
 /// The part of the fleet view with the cursor.
@@ -16,6 +16,7 @@ pub(crate) enum FleetFocus {
     #[default]
     Hosts,
     Troubles,
+    Jobs,
 }
 
 /// The overview of a host, and the line that it is from.
@@ -56,6 +57,13 @@ pub(crate) struct FleetView {
     pub(in crate::app) has_moved: bool,
     pub(crate) trouble_cursor: usize,
     pub(crate) first_trouble: usize,
+    /// The number of jobs, the place of the one under the cursor, and of the first on the screen.
+    pub(crate) job_count: usize,
+    pub(crate) job_cursor: usize,
+    pub(crate) first_job: usize,
+    /// The job under the cursor; `None` until the user moves the cursor, which then stays on the
+    /// first.
+    pub(in crate::app) selected_job: Option<FleetJobKey>,
     pub(crate) areas: FleetAreas,
 }
 
@@ -82,7 +90,7 @@ impl FleetView {
     /// The number of lines of troubles on the screen; the last row counts the others.
     pub(super) fn shown_troubles(&self) -> usize {
         let rows = usize::from(self.areas.troubles.height);
-        if self.trouble_count > rows && self.focus == FleetFocus::Hosts {
+        if self.trouble_count > rows && self.focus != FleetFocus::Troubles {
             rows.saturating_sub(1)
         } else {
             rows

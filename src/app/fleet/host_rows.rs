@@ -10,7 +10,7 @@ use super::host_sort::natural_order;
 use super::host_trouble::DataTrouble;
 use crate::app::App;
 use crate::base::text::Text;
-use crate::model::{GpuState, HostModel, HostOverview, UserHue};
+use crate::model::{FleetJob, GpuState, HostModel, HostOverview, UserHue};
 use crate::output::labels::visible_gpus::sees_some;
 use crate::protocol::host_key::HostKey;
 
@@ -49,13 +49,14 @@ pub(crate) struct FleetTotals {
     pub(crate) unknown: usize,
 }
 
-/// A job over all hosts.
+/// A job in the list of jobs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FleetJob<'a> {
-    /// `slurm 4242`.
-    pub(crate) origin: &'a Text,
+pub(crate) struct JobLine<'a> {
+    /// The scheduler or launcher and the name of the job: `slurm 4242 llama`.
+    pub(crate) title: String,
     pub(crate) user: Option<&'a Text>,
-    pub(crate) gpus: usize,
+    /// `64 ranks on 8 hosts, 63 seen`.
+    pub(crate) size: String,
     pub(crate) hosts: Vec<&'a str>,
 }
 
@@ -160,33 +161,51 @@ impl App {
     }
 
     /// The jobs over all hosts, those with the most GPUs first.
-    pub(crate) fn fleet_jobs(&self) -> Vec<FleetJob<'_>> {
-        let mut jobs: BTreeMap<(&Text, Option<&Text>), FleetJob<'_>> = BTreeMap::new();
-        for (host, _) in self.fleet().hosts() {
-            let overview = self.current_overview(&self.fleet_view, host);
-            for job in overview.iter().flat_map(|overview| &overview.jobs) {
-                let user = job.user.as_ref();
-                let known = jobs.entry((&job.origin, user)).or_insert_with(|| FleetJob {
-                    origin: &job.origin,
-                    user,
-                    gpus: 0,
-                    hosts: Vec::new(),
-                });
-                known.gpus += job.gpus;
-                known.hosts.push(self.fleet().name(host));
-            }
-        }
-        let mut jobs: Vec<FleetJob<'_>> = jobs.into_values().collect();
-        jobs.sort_by_key(|job| Reverse(job.gpus));
-        jobs
+    pub(crate) fn job_lines(&self) -> impl Iterator<Item = JobLine<'_>> {
+        self.fleet().jobs().iter().map(|job| JobLine {
+            title: job.title(),
+            user: job.user.as_ref(),
+            size: self.size_of_job(job),
+            hosts: job
+                .hosts()
+                .into_iter()
+                .map(|host| self.fleet().name(host))
+                .collect(),
+        })
     }
 
-    /// The number of jobs on all hosts, of which one on several hosts counts for each.
-    pub(super) fn has_jobs(&self, view: &FleetView) -> usize {
-        let hosts = self.fleet().hosts();
-        hosts
-            .filter_map(|(host, _)| Some(self.current_overview(view, host)?.jobs.len()))
-            .sum()
+    /// Says how many ranks a job has, on how many hosts, and how many of them are seen: those that a
+    /// host shows that answers. Of a job without ranks, the number of GPUs.
+    pub(crate) fn size_of_job(&self, job: &FleetJob) -> String {
+        let answers = |host: HostKey| self.trouble(host).is_none();
+        let seen = job.ranks.iter().filter(|rank| answers(rank.host)).count();
+        let hosts = job.hosts();
+        let silent: Vec<HostKey> = hosts
+            .iter()
+            .copied()
+            .filter(|host| !answers(*host))
+            .collect();
+        let place = match hosts[..] {
+            [host] => self.fleet().name(host).to_owned(),
+            _ => format!("{} hosts", hosts.len()),
+        };
+        let count = |count: usize, noun: &str| {
+            let plural = if count == 1 { "" } else { "s" };
+            format!("{count} {noun}{plural} on {place}")
+        };
+        let all = job.world_size.map(|size| size as usize);
+        let words = match all.filter(|all| *all >= job.ranks.len()) {
+            _ if job.ranks.is_empty() => count(job.gpu_count(), "GPU"),
+            Some(all) if all > seen => format!("{}, {seen} seen", count(all, "rank")),
+            Some(all) => count(all, "rank"),
+            None if silent.is_empty() => count(job.ranks.len(), "rank"),
+            None => format!("{}, {seen} seen", count(job.ranks.len(), "rank")),
+        };
+        match silent[..] {
+            [] => words,
+            [host] => format!("{words}, {} does not answer", self.fleet().name(host)),
+            _ => format!("{words}, {} hosts do not answer", silent.len()),
+        }
     }
 
     /// The width of the widest of these hosts' names.

@@ -85,6 +85,7 @@ impl App {
                 let page = match self.fleet_view.focus {
                     FleetFocus::Hosts => self.fleet_view.areas.capacity(),
                     FleetFocus::Troubles => self.fleet_view.areas.troubles.height.into(),
+                    FleetFocus::Jobs => self.fleet_view.areas.jobs.height.into(),
                 };
                 self.step_fleet(by * page.max(1).cast_signed());
             }
@@ -95,11 +96,22 @@ impl App {
                 }
             }
             Intent::OtherList => {
+                let (has_troubles, has_jobs) = (
+                    self.fleet_view.trouble_count > 0,
+                    self.fleet_view.job_count > 0,
+                );
                 self.fleet_view.focus = match self.fleet_view.focus {
-                    FleetFocus::Hosts if self.fleet_view.trouble_count > 0 => FleetFocus::Troubles,
+                    FleetFocus::Hosts if has_troubles => FleetFocus::Troubles,
+                    FleetFocus::Hosts | FleetFocus::Troubles if has_jobs => FleetFocus::Jobs,
                     _ => FleetFocus::Hosts,
                 };
             }
+            Intent::Job if self.fleet_view.job_count > 0 => {
+                self.fleet_view.focus = FleetFocus::Jobs;
+            }
+            Intent::Job => self
+                .notice
+                .set("no process has ranks: there is no job of Slurm, torchrun, MPI or Ray"),
             Intent::Open | Intent::Detail => return ControlFlow::Break(self.open_from_fleet()),
             Intent::OpenFilter => {
                 self.fleet_view.focus = FleetFocus::Hosts;
@@ -118,9 +130,9 @@ impl App {
         ControlFlow::Break(None)
     }
 
-    /// Leaves the filter, the pause, or the troubles under the cursor.
+    /// Leaves the filter, the pause, or the troubles or jobs under the cursor.
     fn leave_in_fleet(&mut self) -> Option<Effect> {
-        if self.fleet_view.focus == FleetFocus::Troubles {
+        if self.fleet_view.focus != FleetFocus::Hosts {
             self.fleet_view.focus = FleetFocus::Hosts;
         } else if !self.processes.filter.value().is_empty() {
             self.processes.filter.reset();
@@ -139,11 +151,31 @@ impl App {
                 view.trouble_cursor = view.trouble_cursor.saturating_add_signed(by).min(last);
                 (view.selected_trouble, view.has_moved) = (None, true);
             }
+            FleetFocus::Jobs => {
+                let last = view.job_count.saturating_sub(1);
+                self.select_job(
+                    self.fleet_view
+                        .job_cursor
+                        .saturating_add_signed(by)
+                        .min(last),
+                );
+            }
         }
     }
 
-    /// Opens the host under the cursor, or the process or GPU of the trouble there.
+    /// Puts the cursor of the jobs on the one at this place.
+    fn select_job(&mut self, place: usize) {
+        let key = self.fleet().jobs().get(place).map(|job| job.key.clone());
+        (self.fleet_view.job_cursor, self.fleet_view.selected_job) = (place, key);
+    }
+
+    /// Opens the host or the job under the cursor, or the process or GPU of the trouble there.
     fn open_from_fleet(&mut self) -> Option<Effect> {
+        if self.fleet_view.focus == FleetFocus::Jobs {
+            let job = self.fleet().jobs().get(self.fleet_view.job_cursor)?.clone();
+            self.open_job(job);
+            return None;
+        }
         if self.fleet_view.focus == FleetFocus::Hosts {
             let host = self.fleet_view.selected()?;
             if self.needs_login(host) {
@@ -196,6 +228,15 @@ impl App {
             }
             return None;
         }
+        if view.areas.jobs.contains(x, y) {
+            let place = view.first_job + usize::from(y - view.areas.jobs.y);
+            if place < view.job_count {
+                view.focus = FleetFocus::Jobs;
+                self.select_job(place);
+                return is_second.then(|| self.open_from_fleet()).flatten();
+            }
+            return None;
+        }
         let place = view.areas.host_at(x, y)? + view.first;
         if place >= view.hosts.len() {
             return None;
@@ -211,9 +252,11 @@ impl App {
 
     /// Moves the cursor of the part of the fleet view under the pointer.
     pub(in crate::app) fn turn_wheel_in_fleet(&mut self, x: u16, y: u16, rows: isize) {
-        let is_trouble = self.fleet_view.areas.troubles.contains(x, y);
-        self.fleet_view.focus = if is_trouble && self.fleet_view.trouble_count > 0 {
+        let view = &mut self.fleet_view;
+        view.focus = if view.areas.troubles.contains(x, y) && view.trouble_count > 0 {
             FleetFocus::Troubles
+        } else if view.areas.jobs.contains(x, y) && view.job_count > 0 {
+            FleetFocus::Jobs
         } else {
             FleetFocus::Hosts
         };

@@ -25,6 +25,7 @@ const PROCESSES: &[(Intent, &str)] = &[
     (Intent::OpenSortMenu, "sort"),
     (Intent::SettingsPanel, "settings"),
     (Intent::Pause, "pause"),
+    (Intent::Job, "job"),
     (Intent::Mine, "mine"),
 ];
 
@@ -58,6 +59,7 @@ const FLEET: &[(Intent, &str)] = &[
     (Intent::SortByNeighbour(1), "sort"),
     (Intent::FleetView, "lists"),
     (Intent::News, "news"),
+    (Intent::Job, "jobs"),
     (Intent::Quit, "quit"),
     (Intent::NextLayout, "who"),
     (Intent::SaveScreen, "picture"),
@@ -124,6 +126,17 @@ const PROPOSAL: &[(Intent, &str)] = &[
     (Intent::Open, "start"),
     (Intent::Close, "cancel"),
     (Intent::Quit, "quit"),
+];
+
+/// The keys on the page of a job.
+const JOB: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::MoveColumn(-1), ""),
+    (Intent::MoveColumn(1), "rank"),
+    (Intent::OtherList, "next that differs"),
+    (Intent::Open, "its process"),
+    (Intent::Quit, "quit"),
+    (Intent::SaveScreen, "picture"),
 ];
 
 const HELP: &[(Intent, &str)] = &[
@@ -329,6 +342,7 @@ impl App {
                 &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")]
             }
             Mode::Page(page) if page.news().is_some() => NEWS,
+            Mode::Page(page) if page.job().is_some() => JOB,
             Mode::Page(page) if page.has_search() => HELP,
             Mode::Page(page) if page.is_proposed() => PROPOSAL,
             Mode::Page(page) if page.has_probe() => PROBE,

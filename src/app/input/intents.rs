@@ -50,7 +50,8 @@ impl App {
             Intent::Steer(steering) => return self.steer(steering),
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
-            Intent::MoveColumn(_) => {}
+            Intent::MoveColumn(by) => self.step_rank(by),
+            Intent::OtherList if self.choose_next_difference() => {}
             Intent::OtherList => self.focus_other_list(),
             Intent::FleetView => self.toggle_fleet_view(),
             Intent::SortByNeighbour(_)
@@ -80,6 +81,7 @@ impl App {
             Intent::Open => return self.open(),
             Intent::ShowGpu(digit) => self.show_gpu(digit),
             Intent::Detail => return self.open_detail(),
+            Intent::Job => self.open_job_of_process(),
             Intent::News => self.open_page(PageTopic::News(NewsList::default())),
             Intent::Help => self.open_page(PageTopic::Help),
             Intent::NextLayout => return self.show_next_layout(),
@@ -133,7 +135,7 @@ impl App {
         self.follow_cursor();
     }
 
-    fn open_page(&mut self, topic: PageTopic) {
+    pub(in crate::app) fn open_page(&mut self, topic: PageTopic) {
         self.modes.open(Mode::Page(Box::new(Page::new(topic))));
     }
 
@@ -347,6 +349,9 @@ impl App {
     fn open(&mut self) -> Option<Effect> {
         if self.proposal().is_some() {
             return self.confirm_task();
+        }
+        if self.modes.page().is_some_and(|page| page.job().is_some()) {
+            return self.open_rank();
         }
         if let Some(page) = self.modes.page() {
             return match page.news().and_then(NewsList::selected) {

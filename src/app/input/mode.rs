@@ -65,7 +65,7 @@ impl Mode {
 /// The modes that are open over the lists, the lowest first. Keys go to the topmost.
 ///
 /// More than one mode is open in these cases: a page, the name of a mark or the end-process dialog
-/// over the graph, and the dialog over a page. The fleet view is below all others.
+/// over the graph, the dialog over a page, and the page of a process over that of its job. The fleet view is below all others.
 #[derive(Debug, Default)]
 pub(crate) struct ModeStack(Vec<Mode>);
 
@@ -127,9 +127,9 @@ impl ModeStack {
         }
     }
 
-    /// The open page, which the end-process dialog may cover.
+    /// The topmost page, which the end-process dialog may cover.
     pub(crate) fn page(&self) -> Option<&Page> {
-        self.0.iter().find_map(|mode| {
+        self.0.iter().rev().find_map(|mode| {
             if let Mode::Page(page) = mode {
                 Some(&**page)
             } else {
@@ -139,7 +139,7 @@ impl ModeStack {
     }
 
     pub(in crate::app) fn page_mut(&mut self) -> Option<&mut Page> {
-        self.0.iter_mut().find_map(|mode| {
+        self.0.iter_mut().rev().find_map(|mode| {
             if let Mode::Page(page) = mode {
                 Some(&mut **page)
             } else {

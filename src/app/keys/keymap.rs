@@ -97,6 +97,8 @@ pub enum Intent {
     /// Ask the probe in the process of the page.
     AskProbe(ProbeTask),
     Help,
+    /// Open the page of the job of a process; in the fleet view, go to the jobs.
+    Job,
     /// Open the page of all news.
     News,
     /// Show the next layout: the overview, who, one run, the night.
@@ -159,6 +161,7 @@ impl Intent {
             | Self::ScrollCommand(_) => KeyGroup::Move,
             Self::AskProbe(_) | Self::Steer(_) => KeyGroup::Look,
             Self::Open
+            | Self::Job
             | Self::News
             | Self::NextLayout
             | Self::FleetView
@@ -263,10 +266,11 @@ pub const BINDINGS: &[Binding] = {
         row(&[List, Fleet], "f", Intent::FleetView,
             "all hosts at a glance, troubles first; again: the lists of all hosts"),
         row(&[Fleet], "Enter i e", Intent::Open,
-            "the GPUs and processes of the host; the process or GPU of the trouble"),
+            "the GPUs and processes of the host; the process or GPU of the trouble; the job"),
         row(&[Fleet], "Left h", Intent::MoveColumn(-1), "a column of hosts to the left"),
         row(&[Fleet], "Right l", Intent::MoveColumn(1), "a column of hosts to the right"),
-        row(&[Fleet], "Tab", Intent::OtherList, "to all troubles and back to the hosts"),
+        row(&[Fleet], "Tab", Intent::OtherList, "to all troubles, to the jobs, and back to the hosts"),
+        row(&[Fleet], "J", Intent::Job, "to the jobs; Enter opens the page of one"),
         row(&[Fleet], "/ \\ F4", Intent::OpenFilter,
             "filter by host, user, job or GPU; user:NAME is exact"),
         row(&[Fleet], "s > F6", Intent::SortByNeighbour(1),
@@ -277,6 +281,8 @@ pub const BINDINGS: &[Binding] = {
         row(&[List], "Tab", Intent::OtherList, "between GPUs and processes"),
         row(&[List], "Enter", Intent::Open, "the processes of the GPU; the process in detail"),
         row(&[List], "i e", Intent::Detail, "GPU or process in detail"),
+        row(&[List, Graph], "J", Intent::Job,
+            "the job of the process over all its hosts: which ranks differ, and a grid of all"),
         row(&[List], "g", Intent::Graph,
             "graph; again: over the whole screen, with marks and events"),
         row(&[List], "[", Intent::Zoom(-1), "graph: less time, down to a minute"),
@@ -373,8 +379,12 @@ pub const BINDINGS: &[Binding] = {
         row(&[EndDialog], "Esc", Intent::Close, "close"),
         row(&[Page], "F9 x Del", Intent::OpenEndDialog, "end process…"),
         row(&[Page], "Enter", Intent::Open,
-            "back; in the news, opens the process or GPU of the line"),
+            "back; in the news, opens the process or GPU of the line; of a job, the process of the rank"),
         row(&[Page], "Esc ? F1", Intent::Close, "back"),
+        row(&[Page], "J", Intent::Job, "of a process: its job over all hosts"),
+        row(&[Page], "Left", Intent::MoveColumn(-1), "of a job: the rank before"),
+        row(&[Page], "Right", Intent::MoveColumn(1), "of a job: the next rank"),
+        row(&[Page], "Tab", Intent::OtherList, "of a job: the next rank that differs"),
         row(&[Page], "/", Intent::SearchPage,
             "in the help and the news: show only the lines with these words"),
         row(&[Page], "y", Intent::CopyPid, "copy the PID, or the GPU's UUID"),

@@ -162,6 +162,24 @@ const MOUSE: &[(&str, &str)] = &[
     ("Shift and drag", "selects text, as without gputop"),
 ];
 
+/// The letters of ranks on the page of a job.
+const RANKS: &[(&str, &str)] = &[
+    ("█", "runs as the others do, in the colour of its user"),
+    ("x", "its GPU is lost, hangs, or has a hardware error"),
+    (
+        "m",
+        "missing: no host shows it, and all hosts of the job answer",
+    ),
+    ("L", "its memory leaks, and that of the others does not"),
+    (
+        "s",
+        "candidate for a straggler: its GPU is slower than the median for a minute",
+    ),
+    ("+", "holds clearly more memory than the median; - less"),
+    ("!", "another Xid error, or memory that is full soon"),
+    ("?", "on a host that does not answer"),
+];
+
 /// The parts of a memory bar.
 const MEMORY: &[(&str, &str)] = &[
     (
@@ -263,6 +281,7 @@ fn sections(is_replay: bool) -> Vec<(String, Vec<(String, String)>)> {
                 .collect(),
         ),
     ));
+    sections.push(("Words: ranks of a job".to_owned(), texts(RANKS)));
     sections.push(("Words: others".to_owned(), texts(WORDS)));
     let others = KeyContext::VARIANTS
         .iter()

@@ -9,12 +9,12 @@ use proptest::test_runner::TestRng;
 
 use super::{
     AgentFacts, AllocationLines, AllocatorStats, AllocatorUnreadable, ArgvDelay, Cause,
-    ChangesSince, Driver, EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts,
-    Identity, KeptResult, LineMemory, MarkPair, MarkedDevice, Missing, MissingLists, ModuleMemory,
-    ModuleRow, OmittedChange, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice, ProbeMissing,
-    ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, ProgramMark, Reading, Route,
-    SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory, TensorFill,
-    TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
+    ChangesSince, DistributedFacts, Driver, EngineShares, Failure, Gpu, GpuProcess, GpuUuid, Host,
+    HostFacts, Identity, KeptResult, LineMemory, MarkPair, MarkedDevice, Missing, MissingLists,
+    ModuleMemory, ModuleRow, OmittedChange, OmittedGroups, PeakParts, ProbeAnswer, ProbeDevice,
+    ProbeMissing, ProbeReading, ProbeReport, Process, ProcessId, ProcessNames, ProgramMark,
+    Reading, Route, SharedMemory, Snapshot, StackRecording, State, StepEnd, TensorCategory,
+    TensorFill, TensorGroup, TensorLeak, Throttle, TrainingSteps, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -162,6 +162,11 @@ arbitrary_structs! {
     TensorFill { held_by, limit, length, bytes }
     AllocationLines { user, inner }
     StackRecording { state, cost_percent, steps_left }
+    DistributedFacts {
+        rank, rank_variable, local_rank, world_size, local_world_size, group_rank, master_address, master_port,
+        restart_count, slurm_cluster, slurm_job_id, slurm_array_job_id, slurm_array_task_id, slurm_job_name,
+        mpi_namespace, ray_job_id
+    }
     Trouble { cause, sentence, call, since }
     Failure { call, error, since }
     Xid { at, code }

@@ -11,7 +11,9 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::missing_by_name::MissingByName;
-use super::{ArgvDelay, GpuUuid, Identity, Missing, Reading, State, Throttle, Xid};
+use super::{
+    ArgvDelay, DistributedFacts, GpuUuid, Identity, Missing, Reading, State, Throttle, Xid,
+};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 
@@ -380,6 +382,9 @@ reading_groups! {
         /// How long before its start a process of the simulated machine pretends to have begun, in
         /// milliseconds; absent for all other processes.
         simulated_past_ms: u64 = "simulated_past_ms",
+        /// The facts in the environment about the distributed job that the process works for; absent
+        /// when there are none, or it could not be read.
+        distributed: Box<DistributedFacts> = "distributed",
         readings:
         /// The real user ID.
         uid: u32 = "uid",

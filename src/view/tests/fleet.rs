@@ -1,5 +1,7 @@
 //! The fleet view: what it says of eight hosts, and that it holds any number of hosts.
 
+mod jobs;
+
 use super::*;
 use crate::base::time::{ViewerClock, ViewerTime};
 use crate::model::{Fleet, HostLabel};
