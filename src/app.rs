@@ -35,7 +35,7 @@ use self::graph::GraphView;
 use self::graph::panel::{self, Panel};
 use self::input::badges::Badge;
 use self::input::demo_hints::DemoHints;
-use self::input::end_dialog::{self, EndDialog, PlannedEnd};
+use self::input::end_dialog::{self, PlannedEnd};
 use self::input::gpu_number::TypedNumber;
 pub(crate) use self::input::mode::Mode;
 use self::input::mode::ModeStack;
@@ -299,10 +299,11 @@ impl App {
     /// The effect of Enter in the end-process dialog, unless it is marked as read; `None` too while
     /// the dialog is closed.
     pub(crate) fn unread_end(&self) -> Option<PlannedEnd> {
-        self.modes
-            .end_dialog()
-            .filter(|dialog| !dialog.is_read())
-            .map(EndDialog::planned)
+        match self.modes.current() {
+            Mode::EndDialog(dialog) if !dialog.is_read() => Some(dialog.planned()),
+            Mode::EndOverHosts(dialog) if !dialog.is_read() => Some(dialog.planned()),
+            _ => None,
+        }
     }
 
     /// The span of time that the graphs show; zero while there is nothing to draw.
@@ -371,9 +372,7 @@ impl App {
                 self.typed_number.advance(elapsed);
                 self.last_look.advance(elapsed, self.data.live());
                 self.is_stale = true;
-                let dialog = self.modes.end_dialog_mut()?;
-                let now = self.data.shown().host(dialog.host)?.now();
-                return commands(dialog.host, dialog.due_commands(now));
+                return self.due_commands();
             }
             Event::Background(background) => {
                 self.background = Some(background);
@@ -381,6 +380,12 @@ impl App {
             }
             Event::Done(text) => {
                 self.notice.set(text.to_string());
+                None
+            }
+            Event::SlurmCancel(answer) => {
+                if let Some(dialog) = self.modes.end_over_hosts_mut() {
+                    dialog.take_cancel(answer);
+                }
                 None
             }
             Event::Slurm(answer) => {
@@ -418,11 +423,7 @@ impl App {
                     self.data.live_mut().add_lost(host, &reason);
                 }
                 self.lost.insert(host, reason);
-                if let Some(dialog) = self
-                    .modes
-                    .end_dialog_mut()
-                    .filter(|dialog| dialog.host == host)
-                {
+                if let Some(dialog) = self.modes.end_on_host_mut(host) {
                     dialog.lose_agent();
                 }
                 None
@@ -449,7 +450,12 @@ impl App {
     /// process page says that this is a recording.
     fn allow(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
-            Effect::Commands(_) | Effect::Reconnect(_) | Effect::AskSlurm(_) | Effect::Alert(_)
+            Effect::Commands(_)
+            | Effect::Reconnect(_)
+            | Effect::AskSlurm(_)
+            | Effect::AskToCancel(..)
+            | Effect::CancelSlurmJob(_)
+            | Effect::Alert(_)
                 if self.options.is_recording =>
             {
                 if let Some(Page {
@@ -508,10 +514,7 @@ impl App {
             self.options.interval = Duration::from_millis(snapshot.interval_ms);
         }
         let model = self.data.shown().host(host);
-        if let Some(dialog) = self
-            .modes
-            .end_dialog_mut()
-            .filter(|dialog| dialog.host == host)
+        if let Some(dialog) = self.modes.end_on_host_mut(host)
             && let Some(model) = model
             && let Some(snapshot) = model.latest()
         {
@@ -549,11 +552,7 @@ impl App {
                 outcome => topic.take_outcome(outcome),
             }
         }
-        if let Some(dialog) = self
-            .modes
-            .end_dialog_mut()
-            .filter(|dialog| dialog.host == host)
-        {
+        if let Some(dialog) = self.modes.end_on_host_mut(host) {
             dialog.take_reply(reply);
         }
     }
@@ -587,11 +586,16 @@ impl App {
             Some(Mode::MarkName(name)) => {
                 name.edit(to_input_request(&crossterm::event::Event::Key(key))?);
             }
-            Some(Mode::EndDialog(dialog)) => match key.code {
-                KeyCode::Backspace => dialog.type_in(None),
-                KeyCode::Char(character) => dialog.type_in(Some(character)),
-                _ => {}
-            },
+            Some(Mode::EndDialog(dialog)) => {
+                if let Some(typed) = digit_or_backspace(key) {
+                    dialog.type_in(typed);
+                }
+            }
+            Some(Mode::EndOverHosts(dialog)) => {
+                if let Some(typed) = digit_or_backspace(key) {
+                    dialog.type_in(typed);
+                }
+            }
             _ => {}
         }
         None
@@ -694,3 +698,12 @@ fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
 
 #[cfg(test)]
 mod tests;
+
+/// Returns the character of a key, or `None` for Backspace; nothing for any other key.
+fn digit_or_backspace(key: KeyEvent) -> Option<Option<char>> {
+    match key.code {
+        KeyCode::Backspace => Some(None),
+        KeyCode::Char(character) => Some(Some(character)),
+        _ => None,
+    }
+}

@@ -116,6 +116,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
         .flatten()
         .collect(),
         asked_job,
+        slurm_commands: cli.slurm_commands(),
         history_files: config
             .keeps_history(cli)
             .then(HistoryFiles::of_user)

@@ -5,6 +5,7 @@
 //! instead. `page`, `settings_panel` and `end_dialog` cover the rest.
 
 mod end_dialog;
+mod end_over_hosts;
 mod fleet;
 mod footer;
 mod frame;
@@ -69,6 +70,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
                 settings_panel::draw(buffer, theme, app, &items, cursor, area);
             }
             end_dialog::draw(buffer, theme, app, layout.body);
+            end_over_hosts::draw(buffer, theme, app, layout.body);
             timeline::draw(buffer, theme, app, layout.timeline);
             footer::draw(buffer, theme, app, layout.footer);
         }

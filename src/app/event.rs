@@ -13,7 +13,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
 use crate::protocol::recorder_report::RecorderReport;
-use crate::protocol::slurm_job::SlurmJob;
+use crate::protocol::slurm_job::{SlurmCancel, SlurmJob};
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,8 @@ pub enum Event {
     Outline(OutlinePart),
     /// The connection to this other host has this state now.
     Connection(HostKey, ConnectionState),
+    /// Slurm has said whether the user may cancel the job of the dialog, or has cancelled it.
+    SlurmCancel(Result<(), Text>),
     /// The user has answered the questions of ssh about this host, or not.
     LoggedIn(HostKey, bool),
     /// No more lines come from this host; the text says why, in one sentence.
@@ -76,6 +78,11 @@ pub enum Effect {
     /// Log in to this host with ssh on the terminal, which can ask for a password there, and connect
     /// it again.
     LogIn(HostKey),
+    /// Ask Slurm whether the user may cancel a job from a dialog with these hosts, and perform this
+    /// effect.
+    AskToCancel(SlurmCancel, Box<Self>),
+    /// Ask Slurm that again, and cancel the job if the user may.
+    CancelSlurmJob(SlurmCancel),
     /// Ask the terminal to put this text into its clipboard.
     Copy(String),
     /// Save the screen as a picture, and the series of its graph, into files.

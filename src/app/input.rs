@@ -5,6 +5,8 @@ pub(crate) mod badges;
 pub(crate) mod cursor;
 pub(crate) mod demo_hints;
 pub(crate) mod end_dialog;
+mod end_intents;
+pub(crate) mod end_over_hosts;
 pub(crate) mod fleet_keys;
 pub(crate) mod footer;
 pub(crate) mod gpu_number;

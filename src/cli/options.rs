@@ -14,7 +14,7 @@ use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
 use crate::flags::{HostArgs, ReadOptions, is_ascii};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_LOOP};
 use crate::protocol::playback::Speed;
-use crate::source::{AskedJob, Recording, Source};
+use crate::source::{AskedJob, Recording, SlurmCommands, Source};
 
 impl Cli {
     /// Returns the options of a report, or `None` if the command line asks for the screen and the
@@ -180,6 +180,11 @@ impl Cli {
             Some(Subcommand::Wait(args)) => Some(&mut args.hosts),
             Some(_) => None,
         }
+    }
+
+    /// The commands of Slurm, where `--slurm` says; on this host without it.
+    pub(crate) fn slurm_commands(&self) -> SlurmCommands {
+        self.hosts.slurm_commands()
     }
 
     /// The job that Slurm was asked for; `None` without `--slurm`.

@@ -26,6 +26,15 @@ pub struct SlurmJob {
     pub asked_at: u64,
 }
 
+/// A job of Slurm, and the hosts of the dialog that would cancel it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlurmCancel {
+    /// `4242`, or `4242_7` for a task of an array.
+    pub job: String,
+    /// The names of the hosts, as the user typed them.
+    pub hosts: Vec<String>,
+}
+
 /// A task of an array of jobs: `4242_3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayTask {

@@ -52,7 +52,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::protocol::slurm_job::SlurmJob;
-use crate::source::{AskedJob, SourceEvent, Sources, descriptors};
+use crate::source::{AskedJob, SlurmCommands, SourceEvent, Sources, descriptors};
 use crate::tui::terminal::input::{Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -148,6 +148,8 @@ enum SessionInput {
     Recorder(RecorderReport),
     /// A process has read or written the history of a host.
     History(HostKey, HistoryResult),
+    /// Slurm has said whether the user may cancel the job of a dialog, or has cancelled it.
+    SlurmCancel(Result<(), Text>),
     /// Slurm has answered, or cannot be asked.
     Slurm(Result<SlurmJob, Text>),
     /// The process that logs in to a host has ended; whether the connection is open.
@@ -240,6 +242,8 @@ struct Session<'a> {
     recorder: SessionRecorder,
     /// The job of `--slurm`; `None` without one.
     asked_job: Option<&'a AskedJob>,
+    /// The commands of Slurm, where `--slurm` says; on this host without it.
+    slurm_commands: SlurmCommands,
 }
 
 impl<'a> Session<'a> {
@@ -274,6 +278,7 @@ impl<'a> Session<'a> {
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
             recorder,
             asked_job: options.asked_job.as_ref(),
+            slurm_commands: options.slurm_commands.clone(),
         }
     }
 
@@ -308,6 +313,7 @@ impl<'a> Session<'a> {
                         }
                         self.update(Event::Recorder(report))
                     }
+                    SessionInput::SlurmCancel(answer) => self.update(Event::SlurmCancel(answer)),
                     SessionInput::LoggedIn(host, is_open) => {
                         self.replies.take_back();
                         self.take_over()?;
@@ -561,6 +567,13 @@ impl<'a> Session<'a> {
                 for host in hosts {
                     self.sources.restart(host, self.app.options.interval);
                 }
+            }
+            Effect::AskToCancel(job, other) => {
+                slurm::ask_to_cancel(&self.slurm_commands, job, self.inputs.clone());
+                return self.perform(*other);
+            }
+            Effect::CancelSlurmJob(job) => {
+                slurm::cancel(&self.slurm_commands, job, self.inputs.clone());
             }
             Effect::AskSlurm(other) => {
                 if let Some(asked) = &self.asked_job {

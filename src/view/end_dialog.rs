@@ -60,7 +60,24 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         let line = format!("{} calls itself {own_name}", app.fleet().name(dialog.host));
         description.insert(0, Line::styled(line, theme.notable()));
     }
-    let above = rows_of(&description, width.saturating_sub(BESIDE)) + 1;
+    let title = title(app, dialog, root);
+    frame(buffer, theme, body, width, &title, description, status);
+}
+
+/// Draws the frame of a dialog with its two parts. The lower one is always shown; the description of
+/// the targets is cut if the screen is small.
+pub(super) fn frame(
+    buffer: &mut Buffer,
+    theme: Theme,
+    body: Area,
+    width: u16,
+    title: &str,
+    description: Vec<Line<'static>>,
+    status: Vec<Line<'static>>,
+) {
+    let columns = width.saturating_sub(BESIDE);
+    let below = rows_of(&status, columns);
+    let above = rows_of(&description, columns) + 1;
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect {
         x: body.x + (body.width - width) / 2,
@@ -73,7 +90,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
         .padding(Padding::horizontal(1))
-        .title(Span::styled(title(app, dialog, root), theme.accent()));
+        .title(Span::styled(title.to_owned(), theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
     let below = below.min(inside.height);
@@ -95,8 +112,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         .render(lower, buffer);
 }
 
-/// The lines below the description: cautions, choices and progress. They are always shown; the
-/// description of the targets is cut if the screen is small. With `is_low`, one choice is shown.
+/// The lines below the description: cautions, choices and progress. With `is_low`, one choice is shown.
 fn status(
     theme: Theme,
     model: &HostModel,
@@ -145,7 +161,7 @@ fn title(app: &App, dialog: &EndDialog, root: &Member) -> String {
 }
 
 /// The number of rows of wrapped lines, up to 100.
-fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
+pub(super) fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
     let area = Rect {
         x: 0,
         y: 0,
@@ -163,7 +179,7 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
         .map_or(0, |row| row + 1)
 }
 
-fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
+pub(super) fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
     rows.map(move |(place, row)| {
         if place == 0 {
@@ -414,7 +430,7 @@ fn choices(theme: Theme, dialog: &EndDialog, shown: usize, columns: usize) -> Ve
         .collect()
 }
 
-fn name(choice: Choice) -> String {
+pub(super) fn name(choice: Choice) -> String {
     match choice {
         Choice::Signal(signal) => signal.to_string(),
         Choice::Gently => "gently".to_owned(),
@@ -466,7 +482,11 @@ fn meaning(choice: Choice, dialog: &EndDialog) -> String {
         }
         Choice::Signal(signal) => signal,
     };
-    let meaning = match signal {
+    meaning_of_signal(signal).to_owned()
+}
+
+pub(super) fn meaning_of_signal(signal: Signal) -> &'static str {
+    match signal {
         Signal::Int => "like Ctrl-C: Python may save and clean up",
         Signal::Term => "asks it to end",
         Signal::Kill => "ends it now: nothing is saved",
@@ -475,8 +495,7 @@ fn meaning(choice: Choice, dialog: &EndDialog) -> String {
         Signal::Usr1 | Signal::Usr2 => "what the program makes of it: often, a checkpoint",
         Signal::Stop => "hold still: the memory stays",
         Signal::Cont => "go on",
-    };
-    meaning.to_owned()
+    }
 }
 
 /// Whether the only target was seen alive, and is now a PID without a process for which the driver
@@ -655,7 +674,7 @@ fn succession(theme: Theme, successor: &Successor) -> Line<'static> {
 }
 
 /// `returned 38.2 GiB of 38.4 GiB`. If memory is missing, names the processes that may keep it.
-fn came_back(
+pub(super) fn came_back(
     theme: Theme,
     model: &HostModel,
     dialog: &EndDialog,

@@ -13,6 +13,7 @@ impl App {
         let is_fleet = self.is_fleet_view();
         match self.modes.current_mut() {
             Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
+            Some(Mode::EndOverHosts(dialog)) => dialog.scroll(by.signum()),
             Some(Mode::Page(page)) => page.scroll(by),
             Some(Mode::SettingsPanel(_)) => self.step_settings_panel(by),
             Some(Mode::SortMenu(_)) => self.step_sort_menu(by),

@@ -35,10 +35,26 @@ pub(crate) enum Choice {
     ByForce,
 }
 
-/// Everything that decides about the effect of Enter: the host, the choice, whether a gentle end
-/// begins with the root, and each target with its arguments.
+/// Everything that decides about the effect of Enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlannedEnd(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
+pub(crate) struct PlannedEnd {
+    hosts: Vec<PlannedOnHost>,
+    /// Whether `scancel` is run instead.
+    cancels: bool,
+}
+
+impl PlannedEnd {
+    /// Returns the plan for all of these hosts.
+    pub(super) fn of(plans: impl IntoIterator<Item = Self>, cancels: bool) -> Self {
+        let hosts = plans.into_iter().flat_map(|plan| plan.hosts).collect();
+        Self { hosts, cancels }
+    }
+}
+
+/// The effect of Enter on one host: the host, the choice, whether a gentle end begins with the
+/// roots, and each target with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PlannedOnHost(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
 
 /// The choices for one or for many processes: from gentle to hard, then signals that do not end a
 /// process.
@@ -54,7 +70,7 @@ const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
-const FOR_MANY: &[Choice] = &[
+pub(super) const FOR_MANY: &[Choice] = &[
     Choice::Gently,
     Choice::Signal(Signal::Int),
     Choice::Signal(Signal::Term),
@@ -90,7 +106,7 @@ pub(crate) struct Successor {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndDialog {
-    /// The host of all of its processes: a dialog never spans hosts.
+    /// The host of all of its processes. A dialog over several hosts has one of these for each.
     pub host: HostKey,
     /// The processes of the job, root first, then chosen processes outside of the job, then
     /// descendants that the agent found while it ended the job by force.
@@ -100,6 +116,8 @@ pub(crate) struct EndDialog {
     /// The members that were under the cursor, or tagged. Tab switches to the job of the first.
     pub(in crate::app) chosen: Vec<ProcessId>,
     pub scope: Scope,
+    /// How many of the first targets get the SIGINT with which a gentle end begins.
+    root_count: usize,
     pub choice: Choice,
     pub typed: String,
     /// The effect of Enter that the user had time to read; `None` until then, and after each key
@@ -153,6 +171,7 @@ impl EndDialog {
             members: members.collect(),
             job: job.to_vec(),
             scope: Scope::Chosen,
+            root_count: 1,
             choice: Choice::Signal(Signal::Term),
             typed: String::new(),
             read: None,
@@ -166,6 +185,21 @@ impl EndDialog {
             chosen,
         };
         let commands = dialog.hold();
+        (dialog, commands)
+    }
+
+    /// Opens the part of a dialog over several hosts: the processes of one host, of which the first
+    /// `root_count` started the others.
+    pub(super) fn open_part(
+        host: HostKey,
+        processes: Vec<ProcessId>,
+        root_count: usize,
+        model: &HostModel,
+        snapshot: &Snapshot,
+    ) -> (Self, Vec<Command>) {
+        let (mut dialog, commands) = Self::open(host, processes, &[], model, snapshot);
+        dialog.root_count = root_count;
+        dialog.choice = Choice::Gently;
         (dialog, commands)
     }
 
@@ -208,9 +242,14 @@ impl EndDialog {
         self.targets().filter(|target| !target.is_over()).count()
     }
 
-    /// Whether a gentle end begins with the root alone: it has not ended and was not refused.
+    /// The targets that a gentle end begins with.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &Member> {
+        self.targets().take(self.root_count)
+    }
+
+    /// Whether a gentle end begins with the roots alone: one has not ended and was not refused.
     pub(crate) fn is_root_left(&self) -> bool {
-        self.root().is_some_and(|root| !root.is_over())
+        self.roots().any(|root| !root.is_over())
     }
 
     pub(crate) fn spared_count(&self) -> usize {
@@ -218,14 +257,18 @@ impl EndDialog {
     }
 
     pub(crate) fn planned(&self) -> PlannedEnd {
-        PlannedEnd(
+        let plan = PlannedOnHost(
             self.host,
             self.choice,
             self.is_root_left(),
             self.targets()
                 .map(|target| (target.id(), target.process.facts.argv.clone().ok()))
                 .collect(),
-        )
+        );
+        PlannedEnd {
+            hosts: vec![plan],
+            cancels: false,
+        }
     }
 
     /// Records that the dialog was on the screen for long enough to be read.
@@ -371,30 +414,28 @@ impl EndDialog {
 
     /// Adds a digit to the confirmation; `None` deletes the last one.
     pub(in crate::app) fn type_in(&mut self, character: Option<char>) {
-        match character {
-            Some(digit) if digit.is_ascii_digit() && self.typed.len() < 10 => {
-                self.typed.push(digit);
-            }
-            Some(_) => {}
-            None => _ = self.typed.pop(),
-        }
+        type_digit(&mut self.typed, character);
     }
 
     pub(in crate::app) fn confirm(&mut self) -> Vec<Command> {
-        if !self.can_send() {
-            return Vec::new();
+        if self.can_send() {
+            self.send()
+        } else {
+            Vec::new()
         }
+    }
+
+    /// Returns the commands of the choice for all targets that the agent holds.
+    pub(super) fn send(&mut self) -> Vec<Command> {
         let held = self.held();
         match self.choice {
             Choice::Signal(signal) => self.signal(&held, signal),
-            Choice::Gently => self.signal(
-                if self.is_root_left() {
-                    &held[..1]
-                } else {
-                    &held
-                },
-                Signal::Int,
-            ),
+            Choice::Gently => {
+                let roots = self.roots().filter(|root| root.is_held()).map(Member::id);
+                let roots: Vec<ProcessId> = roots.collect();
+                let first = if roots.is_empty() { &held } else { &roots };
+                self.signal(first, Signal::Int)
+            }
             Choice::ByForce => {
                 self.signal(&held, Signal::Kill);
                 vec![Command::Force { processes: held }]
@@ -447,8 +488,8 @@ impl EndDialog {
 
     pub(crate) fn grace(&self) -> Duration {
         let is_torchrun = self
-            .root()
-            .is_some_and(|root| !root.is_over() && root.is_torchrun());
+            .roots()
+            .any(|root| !root.is_over() && root.is_torchrun());
         if is_torchrun { TORCHRUN_GRACE } else { GRACE }
     }
 
@@ -586,10 +627,13 @@ impl EndDialog {
 
     /// Refuses every target that has not ended: the agent is gone, and no process is held any more.
     pub(in crate::app) fn lose_agent(&mut self) {
+        self.give_up("the agent is gone, and with it the hold on this process: close this panel, press Ctrl-R, and look again");
+    }
+
+    /// Refuses every target that has not ended, for this reason.
+    pub(super) fn give_up(&mut self, reason: &str) {
         for member in self.members.iter_mut().filter(|member| !member.is_over()) {
-            member.stage = Stage::Refused(Text::from(
-                "the agent is gone, and with it the hold on this process: close this panel, press Ctrl-R, and look again",
-            ));
+            member.stage = Stage::Refused(Text::from(reason));
         }
     }
 
@@ -603,5 +647,14 @@ impl EndDialog {
             process: member.id(),
         })
         .collect()
+    }
+}
+
+/// Adds a digit to a confirmation; `None` deletes the last one.
+pub(super) fn type_digit(typed: &mut String, character: Option<char>) {
+    match character {
+        Some(digit) if digit.is_ascii_digit() && typed.len() < 10 => typed.push(digit),
+        Some(_) => {}
+        None => _ = typed.pop(),
     }
 }

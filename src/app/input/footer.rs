@@ -299,6 +299,7 @@ impl App {
     fn key(&self, intent: Intent, word: &'static str) -> Option<FooterPart> {
         let dialog = self.modes.end_dialog();
         let word = match (intent, dialog) {
+            (Intent::Widen, None) => return None,
             (Intent::Widen, Some(dialog)) if !dialog.can_widen() => return None,
             (Intent::Widen, Some(dialog)) if dialog.scope == Scope::Job => "not all of it",
             (Intent::Close, _)
@@ -353,8 +354,9 @@ impl App {
                 (Intent::Close, "stay"),
             ],
             Mode::MarkName(_) => &[(Intent::KeepMarkName, "keep"), (Intent::Close, "no name")],
+            Mode::EndOverHosts(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
             Mode::EndDialog(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
-            Mode::EndDialog(_) => END_DIALOG,
+            Mode::EndDialog(_) | Mode::EndOverHosts(_) => END_DIALOG,
         }
     }
 }

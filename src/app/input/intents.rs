@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::end_dialog::{self, EndDialog};
 use super::mode::{MarkName, Mode};
 use super::settings_panel::SettingsPanel;
 use super::subject_pages::detail_command;
@@ -93,6 +92,8 @@ impl App {
             Intent::Choose(by) => {
                 if let Some(dialog) = self.modes.end_dialog_mut() {
                     dialog.choose(by);
+                } else if let Some(dialog) = self.modes.end_over_hosts_mut() {
+                    dialog.choose(by);
                 }
             }
             Intent::Widen => return self.widen_end_dialog(),
@@ -162,12 +163,6 @@ impl App {
         effect
     }
 
-    fn widen_end_dialog(&mut self) -> Option<Effect> {
-        let dialog = self.modes.end_dialog_mut()?;
-        let snapshot = self.data.shown().host(dialog.host)?.latest()?;
-        commands(dialog.host, dialog.toggle_whole_job(snapshot))
-    }
-
     /// Sets a mark, or names the latest one.
     fn edit_marks(&mut self, intent: Intent) {
         match intent {
@@ -205,7 +200,7 @@ impl App {
     }
 
     /// Shows the suspects for memory whose holder is not known for certain.
-    fn show_possible_holders(&mut self) {
+    pub(super) fn show_possible_holders(&mut self) {
         self.show_suspects();
         self.notice.set("no single process has this GPU open, so the holder of this memory is not known for certain");
     }
@@ -254,7 +249,7 @@ impl App {
         let (height, head) = match (self.modes.current(), self.focus) {
             (Mode::SettingsPanel(_), _) => (layout.settings_panel().height, PAGE_HEAD),
             (Mode::Page(_), _) => (self.page_area(layout.body).height, PAGE_HEAD),
-            (Mode::EndDialog(_), _) => (layout.body.height, PAGE_HEAD),
+            (Mode::EndDialog(_) | Mode::EndOverHosts(_), _) => (layout.body.height, PAGE_HEAD),
             (_, List::Gpus) => (layout.gpus.height, LIST_HEAD),
             (_, List::Processes) => (layout.processes.height, LIST_HEAD),
         };
@@ -404,63 +399,6 @@ impl App {
         self.open_process_page(process)
     }
 
-    fn open_end_dialog(&mut self) -> Option<Effect> {
-        if self.options.readonly {
-            self.notice
-                .set("gputop was started with --readonly: it signals nobody");
-            return None;
-        }
-        // A signal is sent to what is there now, so the screen shows that.
-        if self.data.paused().is_some() {
-            self.data.resume();
-            self.refresh();
-        }
-        if matches!(self.modes.current(), Mode::List)
-            && self.processes.tagged.is_empty()
-            && self.focus == List::Gpus
-        {
-            self.notice
-                .set("only processes are ended: Tab goes to them");
-            return None;
-        }
-        let mut chosen = self.processes_to_end();
-        chosen.retain(|process| self.fleet().process(*process).is_some());
-        let Some(first) = chosen.first().copied() else {
-            let row = self
-                .processes
-                .selected_row()
-                .filter(|_| matches!(self.modes.current(), Mode::List));
-            if matches!(
-                row.map(|row| &row.subject),
-                Some(RowSubject::Unaccounted(_))
-            ) {
-                self.show_possible_holders();
-                return None;
-            }
-            self.notice.set("there is no process under the cursor");
-            return None;
-        };
-        let host = first.host;
-        if chosen.iter().any(|process| process.host != host) {
-            self.notice
-                .set("the tagged processes are on several hosts: end those of one host at a time (U untags all)");
-            return None;
-        }
-        if self.lost.contains_key(&host) {
-            self.notice
-                .set("there is no agent to signal through: press Ctrl-R to start one");
-            return None;
-        }
-        let model = self.fleet().host(host)?;
-        let chosen = chosen.into_iter().map(|process| process.process).collect();
-        let job = end_dialog::job(model, first.process);
-        let (dialog, mut asked) = EndDialog::open(host, chosen, &job, model, model.latest()?);
-        self.modes.open(Mode::EndDialog(Box::new(dialog)));
-        // A scan finds members of the job that the agent has not seen yet.
-        asked.push(Command::Scan);
-        commands(host, asked)
-    }
-
     fn tag(&mut self, intent: Intent) {
         if self.focus == List::Gpus {
             self.notice
@@ -484,45 +422,6 @@ impl App {
                 self.step(1);
             }
         }
-    }
-
-    /// The processes that the end-process dialog opens on. Over the lists: the tagged ones, or else
-    /// the one under the cursor. On a page or graph: its process.
-    fn processes_to_end(&self) -> Vec<HostProcess> {
-        match self.modes.current() {
-            Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
-            Mode::List => self.process_under_cursor().into_iter().collect(),
-            Mode::Graph(HostSubject {
-                host,
-                subject: GpuOrProcess::Process(process),
-            }) => {
-                vec![HostProcess {
-                    host: *host,
-                    process: *process,
-                }]
-            }
-            Mode::Page(page) => match &page.topic {
-                PageTopic::Process(topic) => vec![topic.id()],
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
-        }
-    }
-
-    /// Records that the end-process dialog, as it is now, was on the screen for long enough to be
-    /// read. Enter sends nothing before: it was typed for what the screen showed until then.
-    pub(crate) fn mark_end_as_read(&mut self) {
-        if let Some(dialog) = self.modes.end_dialog_mut() {
-            dialog.mark_as_read();
-        }
-    }
-
-    fn confirm(&mut self) -> Option<Effect> {
-        let dialog = self.modes.end_dialog_mut()?;
-        if dialog.is_over() {
-            return self.close();
-        }
-        commands(dialog.host, dialog.confirm())
     }
 
     fn search(&mut self, intent: Intent) {
@@ -569,7 +468,7 @@ impl App {
     }
 
     /// Closes the topmost page, dialog or graph. A graph of the past returns to the present first.
-    fn close(&mut self) -> Option<Effect> {
+    pub(super) fn close(&mut self) -> Option<Effect> {
         if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.still.is_some() {
             self.graph.follow_present();
             return None;
@@ -586,6 +485,7 @@ impl App {
         }
         match self.modes.close()? {
             Mode::EndDialog(dialog) => commands(dialog.host, dialog.release()),
+            Mode::EndOverHosts(dialog) => Some(Effect::Commands(dialog.release())),
             Mode::Page(page) => match &page.topic {
                 PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
                 _ => None,

@@ -3,10 +3,12 @@
 use tui_input::{Input, InputRequest};
 
 use super::end_dialog::EndDialog;
+use super::end_over_hosts::EndOverHosts;
 use super::settings_panel::SettingsPanel;
 use crate::app::keys::keymap::KeyContext;
 use crate::app::page::Page;
 use crate::model::HostSubject;
+use crate::protocol::host_key::HostKey;
 
 /// The longest name of a mark, in characters.
 const LONGEST_MARK_NAME: usize = 24;
@@ -30,6 +32,7 @@ pub(crate) enum Mode {
     Page(Box<Page>),
     SettingsPanel(SettingsPanel),
     EndDialog(Box<EndDialog>),
+    EndOverHosts(Box<EndOverHosts>),
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +60,7 @@ impl Mode {
             Self::Graph(_) => KeyContext::Graph,
             Self::Page(_) => KeyContext::Page,
             Self::SettingsPanel(_) => KeyContext::SettingsPanel,
-            Self::EndDialog(_) => KeyContext::EndDialog,
+            Self::EndDialog(_) | Self::EndOverHosts(_) => KeyContext::EndDialog,
         }
     }
 }
@@ -163,6 +166,33 @@ impl ModeStack {
         } else {
             None
         }
+    }
+
+    /// The dialog that ends processes on several hosts, which nothing covers.
+    pub(crate) fn end_over_hosts(&self) -> Option<&EndOverHosts> {
+        if let Mode::EndOverHosts(dialog) = self.current() {
+            Some(dialog)
+        } else {
+            None
+        }
+    }
+
+    pub(in crate::app) fn end_over_hosts_mut(&mut self) -> Option<&mut EndOverHosts> {
+        if let Some(Mode::EndOverHosts(dialog)) = self.current_mut() {
+            Some(dialog)
+        } else {
+            None
+        }
+    }
+
+    /// The dialog of a host, also as a part of one over several hosts.
+    pub(in crate::app) fn end_on_host_mut(&mut self, host: HostKey) -> Option<&mut EndDialog> {
+        let dialogs = match self.current_mut() {
+            Some(Mode::EndDialog(dialog)) => std::slice::from_mut(&mut **dialog),
+            Some(Mode::EndOverHosts(dialog)) => dialog.parts.as_mut_slice(),
+            _ => &mut [],
+        };
+        dialogs.iter_mut().find(|dialog| dialog.host == host)
     }
 
     /// The panel of settings, which nothing covers.

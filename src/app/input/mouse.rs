@@ -76,7 +76,7 @@ impl App {
     fn turn_wheel(&mut self, mouse: MouseEvent, rows: isize) {
         let Some(layout) = self.layout() else { return };
         match self.modes.current() {
-            Mode::EndDialog(_) => return,
+            Mode::EndDialog(_) | Mode::EndOverHosts(_) => return,
             Mode::Fleet => return self.turn_wheel_in_fleet(mouse.column, mouse.row, rows),
             Mode::List if layout.gpus.contains(mouse.column, mouse.row) => self.focus = List::Gpus,
             Mode::List => self.focus = List::Processes,

@@ -225,7 +225,7 @@ fn a_process_is_ended_on_its_host_and_replies_of_the_other_host_do_not_count() {
 }
 
 #[test]
-fn processes_of_two_hosts_are_not_ended_together() {
+fn tagged_processes_of_two_hosts_are_ended_in_one_dialog() {
     let mut app = two_hosts(&three());
     letter(&mut app, ' ');
     letter(&mut app, ' ');
@@ -233,14 +233,18 @@ fn processes_of_two_hosts_are_not_ended_together() {
         app.processes.tagged,
         [on(HostKey::FIRST, 103), on(SECOND, 103)]
     );
-    assert_eq!(press(&mut app, KeyCode::F(9)), None);
-    assert!(app.modes.end_dialog().is_none());
-    assert!(
-        app.notice
-            .text()
-            .is_some_and(|notice| notice.contains("on several hosts")),
-        "{:?}",
-        app.notice.text()
+    let hold = |host| (host, Command::Hold { process: id(103) });
+    assert_eq!(
+        press(&mut app, KeyCode::F(9)),
+        Some(Effect::Commands(vec![hold(HostKey::FIRST), hold(SECOND)]))
+    );
+    let release = |host| (host, Command::Release { process: id(103) });
+    assert_eq!(
+        press(&mut app, KeyCode::Esc),
+        Some(Effect::Commands(vec![
+            release(HostKey::FIRST),
+            release(SECOND)
+        ]))
     );
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::app::AppOptions;
 use crate::app::settings::Settings;
 use crate::files::history::HistoryFiles;
-use crate::source::{AskedJob, Source};
+use crate::source::{AskedJob, SlurmCommands, Source};
 use crate::view::Theme;
 
 /// The values that a session starts with: sources, settings, and choices from the command line.
@@ -15,6 +15,8 @@ pub(crate) struct SessionOptions {
     pub app: AppOptions,
     /// The job of `--slurm`; `None` without one.
     pub asked_job: Option<AskedJob>,
+    /// The commands of Slurm, where `--slurm` says; on this host without it.
+    pub slurm_commands: SlurmCommands,
     pub settings: Settings,
     /// The filter with which the process list begins; empty for none.
     pub filter: String,

@@ -1,11 +1,12 @@
-//! Asks Slurm for the job of `--slurm` again, while the screen goes on.
+//! Asks Slurm for the job of `--slurm` again, and cancels a job, while the screen goes on.
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::SessionInput;
 use crate::base::text::Text;
 use crate::files::local_time::unix_ms;
-use crate::source::AskedJob;
+use crate::protocol::slurm_job::{SlurmCancel, SlurmJob};
+use crate::source::{AskedJob, SlurmCommands};
 
 /// Asks Slurm again. The answer is an input of the session.
 pub(super) fn ask(asked: &AskedJob, inputs: UnboundedSender<SessionInput>) {
@@ -15,4 +16,40 @@ pub(super) fn ask(asked: &AskedJob, inputs: UnboundedSender<SessionInput>) {
         // Nobody listens any more when gputop ends.
         let _ended = inputs.send(SessionInput::Slurm(answer.map_err(Text::from)));
     });
+}
+
+/// Asks whether the user may cancel a job from a dialog with these hosts. The answer is an input of
+/// the session.
+pub(super) fn ask_to_cancel(
+    commands: &SlurmCommands,
+    job: SlurmCancel,
+    inputs: UnboundedSender<SessionInput>,
+) {
+    let commands = commands.clone();
+    tokio::spawn(async move {
+        let answer = check(&commands, &job).await.map(drop);
+        let _ended = inputs.send(SessionInput::SlurmCancel(answer.map_err(Text::from)));
+    });
+}
+
+/// Asks that again, and cancels the job if the user may.
+pub(super) fn cancel(
+    commands: &SlurmCommands,
+    job: SlurmCancel,
+    inputs: UnboundedSender<SessionInput>,
+) {
+    let commands = commands.clone();
+    tokio::spawn(async move {
+        let answer = match check(&commands, &job).await {
+            Ok(job) => commands.cancel(&job).await,
+            Err(why) => Err(why),
+        };
+        let _ended = inputs.send(SessionInput::SlurmCancel(answer.map_err(Text::from)));
+    });
+}
+
+async fn check(commands: &SlurmCommands, job: &SlurmCancel) -> Result<SlurmJob, String> {
+    let hosts: Vec<&str> = job.hosts.iter().map(String::as_str).collect();
+    let id = job.job.parse()?;
+    commands.check_cancel(id, &hosts, unix_ms()).await
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::app::event::Effect;
-use crate::app::input::end_dialog::Member;
+use crate::app::input::end_over_hosts::EndOverHosts;
 use crate::app::lists::rows::Row;
 use crate::app::page::Page;
 use crate::model::{Fleet, GpuOrProcess, HostLabel, HostProcess};
@@ -70,6 +70,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => Just(KeyCode::Up),
         2 => Just(KeyCode::Char(' ')),
         1 => Just(KeyCode::Tab),
+        2 => Just(KeyCode::Char('a')),
+        4 => Just(KeyCode::Char('2')),
+        2 => Just(KeyCode::Char('3')),
     ];
     prop_oneof![
         4 => line,
@@ -86,6 +89,8 @@ struct Seen {
     /// The process of the page that is open.
     of_page: Option<HostProcess>,
     selected: Option<HostProcess>,
+    /// Whether the dialog over several hosts is open.
+    is_over_hosts: bool,
     tagged: Vec<HostProcess>,
 }
 
@@ -133,6 +138,7 @@ impl Drawn {
             of_page,
             selected: self.app.processes.selected_row().and_then(Row::process),
             tagged: self.app.processes.tagged.clone(),
+            is_over_hosts: self.app.modes.end_over_hosts().is_some(),
         };
     }
 
@@ -168,10 +174,7 @@ impl Drawn {
                 self.app.take(Event::Line(HostKey(*number), Box::new(line)))
             }
             Step::Reply { outcome } => {
-                let dialog = self.app.modes.end_dialog()?;
-                let host = dialog.host;
-                let targets: Vec<ProcessId> = dialog.targets().map(Member::id).collect();
-                for process in targets {
+                for HostProcess { host, process } in self.targets() {
                     let outcome = outcome.clone();
                     let line = Line::Reply(Reply { process, outcome });
                     self.app.take(Event::Line(host, Box::new(line)));
@@ -183,6 +186,20 @@ impl Drawn {
                 .take(Event::SourceLost(HostKey(*host), "the link is cut".into())),
             Step::Key { key, .. } => self.app.update(Event::Key(KeyEvent::from(*key))),
         }
+    }
+
+    /// The processes that the dialog would end, on one host or on several.
+    fn targets(&self) -> Vec<HostProcess> {
+        let modes = &self.app.modes;
+        let parts = modes.end_over_hosts().map_or(&[][..], EndOverHosts::parts);
+        let dialogs = modes.end_dialog().into_iter().chain(parts);
+        let targets = dialogs.flat_map(|dialog| {
+            dialog.targets().map(|target| HostProcess {
+                host: dialog.host,
+                process: target.id(),
+            })
+        });
+        targets.collect()
     }
 
     /// The processes that F9 may be about: the one of the page that the user saw, those that were
@@ -206,15 +223,11 @@ fn check(steps: &[Step]) -> Result<(), TestCaseError> {
         {
             drawn.draw();
         }
-        let had_dialog = drawn.app.modes.end_dialog().is_some();
+        let had_dialog = !drawn.targets().is_empty();
         let meant = drawn.meant();
         let effect = drawn.take(step);
-        if let (false, Some(dialog)) = (had_dialog, drawn.app.modes.end_dialog()) {
-            for target in dialog.targets() {
-                let process = HostProcess {
-                    host: dialog.host,
-                    process: target.id(),
-                };
+        if !had_dialog {
+            for process in drawn.targets() {
                 // A key that comes before the next frame may have moved the cursor.
                 if matches!(
                     step,
@@ -241,15 +254,22 @@ fn check(steps: &[Step]) -> Result<(), TestCaseError> {
             };
             let name = TYPED[usize::from(host.0)];
             let text = &drawn.seen.text;
-            prop_assert!(
-                text.contains(&format!("on {name}")),
-                "a signal to {name}, which the dialog did not name:\n{text}"
-            );
+            let has_title = text.contains(&format!("on {name}"));
             for process in ended {
+                let pid = process.pid.to_string();
+                // A dialog over several hosts has a row for each.
+                let is_in_row = || {
+                    let mut rows = text.lines().filter(|line| line.contains(name));
+                    rows.any(|row| row.split_whitespace().any(|word| word == pid))
+                };
+                let is_shown = if drawn.seen.is_over_hosts {
+                    is_in_row()
+                } else {
+                    has_title && text.contains(&pid)
+                };
                 prop_assert!(
-                    text.contains(&process.pid.to_string()),
-                    "a signal to {} on {name}, which the dialog did not show:\n{text}",
-                    process.pid
+                    is_shown,
+                    "a signal to {pid} on {name}, which the dialog did not show:\n{text}"
                 );
             }
         }
@@ -302,4 +322,62 @@ fn the_steps_of_the_property_do_end_processes() {
         },
     )]);
     assert_eq!(effect, Some(sent));
+}
+
+#[test]
+fn tagged_processes_on_two_hosts_are_ended_together_once_the_number_of_hosts_is_typed() {
+    let line = |host, pid| Step::Line {
+        host,
+        claims: 0,
+        boot: 0,
+        processes: vec![(pid, 1)],
+    };
+    let key = |key| Step::Key {
+        key,
+        is_drawn_before: true,
+    };
+    let mut drawn = Drawn::new();
+    let held = Step::Reply {
+        outcome: Outcome::Held { caution: None },
+    };
+    let steps = [
+        line(0, 101),
+        line(1, 101),
+        line(2, 104),
+        Step::Lost(2),
+        key(KeyCode::Char('a')),
+        key(KeyCode::F(9)),
+        held,
+    ];
+    for step in steps {
+        drawn.draw();
+        drawn.take(&step);
+    }
+    drawn.draw();
+    let text = &drawn.seen.text;
+    for words in [
+        " End the tagged processes on 3 hosts ",
+        "does not answer: nothing is sent to it, and nothing is promised",
+        "Type the number of hosts, 2, to confirm",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    assert_eq!(drawn.take(&key(KeyCode::Enter)), None, "nothing was typed");
+    drawn.take(&key(KeyCode::Char('2')));
+    drawn.draw();
+    let signal = |host| {
+        let process = ProcessId {
+            pid: 101,
+            start_ticks: Some(1),
+        };
+        let signal = Signal::Int;
+        (HostKey(host), Command::Signal { process, signal })
+    };
+    let effect = drawn.take(&key(KeyCode::Enter));
+    assert_eq!(
+        effect,
+        Some(Effect::Commands(vec![signal(0), signal(1)])),
+        "{}",
+        drawn.seen.text
+    );
 }

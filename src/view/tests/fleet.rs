@@ -1,5 +1,6 @@
 //! The fleet view: what it says of eight hosts, and that it holds any number of hosts.
 
+mod end_of_job;
 mod jobs;
 
 use super::*;

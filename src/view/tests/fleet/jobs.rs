@@ -5,7 +5,7 @@ use crate::base::units::Hertz;
 use crate::protocol::snapshot::{DistributedFacts, Throttle};
 
 /// A job of Slurm with 64 ranks on eight hosts, all alike, after a while.
-fn training(size: (u16, u16)) -> Lab {
+pub(super) fn training(size: (u16, u16)) -> Lab {
     let mut lab = Lab::new(&names(8, 2), size);
     for rank in 0..64 {
         let (host, gpu) = (rank as usize / 8, rank as usize % 8);
@@ -55,7 +55,7 @@ fn leak(lab: &mut Lab, seconds: u64) {
 }
 
 /// Ends the process of a rank.
-fn end(lab: &mut Lab, rank: u32) {
+pub(super) fn end(lab: &mut Lab, rank: u32) {
     let host = &mut lab.hosts[rank as usize / 8];
     host.processes
         .retain(|process| process.id.pid != 4000 + rank);

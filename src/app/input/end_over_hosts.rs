@@ -1,0 +1,241 @@
+//! The dialog that ends a job, or tagged processes, on several hosts: one dialog for each host, and
+//! one choice for all of them.
+//!
+//! The number of hosts is typed before anything is sent. Nothing is sent to a host that does not
+//! answer then, also not when it answers later.
+
+use super::end_dialog::{Choice, EndDialog, FOR_MANY, Member, PlannedEnd, Stage, type_digit};
+use crate::base::text::Text;
+use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
+use crate::protocol::reply::is_advice;
+use crate::protocol::slurm_job::SlurmCancel;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EndOverHosts {
+    /// What is ended: `the job slurm 4242 llama`, `the tagged processes`.
+    pub subject: String,
+    /// The dialog of each host.
+    pub(in crate::app) parts: Vec<EndDialog>,
+    /// The hosts that do not answer now.
+    pub silent: Vec<HostKey>,
+    /// The choice for all hosts; `None` for `scancel`.
+    pub choice: Option<Choice>,
+    /// The job of Slurm, and whether `scancel` may end it; `None` if it is no job of Slurm.
+    pub slurm: Option<(SlurmCancel, Cancel)>,
+    pub typed: String,
+    read: Option<PlannedEnd>,
+    /// Whether the user has confirmed the first signal.
+    confirmed: bool,
+    pub top: usize,
+}
+
+/// Whether a job of Slurm can be ended with `scancel`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cancel {
+    /// It is not offered, for this reason.
+    Refused(Text),
+    /// Slurm was asked, and has not answered yet.
+    Asked,
+    /// Slurm says that the user owns the job, and that it has these hosts.
+    Offered,
+    /// The user has chosen it. Slurm is asked once more before.
+    Running,
+    /// `scancel` has ended without an error.
+    Done,
+}
+
+impl EndOverHosts {
+    pub(in crate::app) fn new(
+        subject: String,
+        parts: Vec<EndDialog>,
+        slurm: Option<SlurmCancel>,
+    ) -> Self {
+        Self {
+            subject,
+            parts,
+            silent: Vec::new(),
+            choice: Some(Choice::Gently),
+            slurm: slurm.map(|slurm| (slurm, Cancel::Asked)),
+            typed: String::new(),
+            read: None,
+            confirmed: false,
+            top: 0,
+        }
+    }
+
+    pub(crate) fn parts(&self) -> &[EndDialog] {
+        &self.parts
+    }
+
+    pub(crate) fn is_silent(&self, host: HostKey) -> bool {
+        self.silent.contains(&host)
+    }
+
+    /// Whether `scancel` may end the job; `None` if it is no job of Slurm.
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        self.slurm.as_ref().map(|(_, cancel)| cancel)
+    }
+
+    /// The job of Slurm; `None` if it is none.
+    pub(in crate::app) fn slurm_job(&self) -> Option<SlurmCancel> {
+        self.slurm.as_ref().map(|(slurm, _)| slurm.clone())
+    }
+
+    /// Returns the commands to release every process that an agent was asked to hold.
+    pub(in crate::app) fn release(&self) -> Vec<(HostKey, Command)> {
+        let commands = |part: &EndDialog| {
+            let host = part.host;
+            let commands = part.release().into_iter();
+            commands
+                .map(move |command| (host, command))
+                .collect::<Vec<_>>()
+        };
+        self.parts.iter().flat_map(commands).collect()
+    }
+
+    /// The dialogs of the hosts that answer, and have a target that has not ended.
+    fn reached(&self) -> impl Iterator<Item = &EndDialog> {
+        self.parts
+            .iter()
+            .filter(|part| !self.is_silent(part.host) && part.left() > 0)
+    }
+
+    /// The number of hosts that Enter reaches.
+    pub(crate) fn reached_count(&self) -> usize {
+        self.reached().count()
+    }
+
+    pub(crate) fn choices(&self) -> Vec<Option<Choice>> {
+        let cancel = (self.cancel() == Some(&Cancel::Offered)).then_some(None);
+        let signals = FOR_MANY.iter().copied().map(Some);
+        cancel.into_iter().chain(signals).collect()
+    }
+
+    pub(in crate::app) fn choose(&mut self, by: isize) {
+        self.read = None;
+        let choices = self.choices();
+        let place = choices
+            .iter()
+            .position(|choice| *choice == self.choice)
+            .unwrap_or(0);
+        self.choice = choices[place.saturating_add_signed(by).min(choices.len() - 1)];
+    }
+
+    pub(crate) fn planned(&self) -> PlannedEnd {
+        let plans = self.reached().map(|part| {
+            let mut part = part.clone();
+            part.choice = self.choice.unwrap_or(Choice::Gently);
+            part.planned()
+        });
+        PlannedEnd::of(plans, self.choice.is_none())
+    }
+
+    pub(in crate::app) fn mark_as_read(&mut self) {
+        self.read = Some(self.planned());
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.as_ref() == Some(&self.planned())
+    }
+
+    /// The text that the user types before anything is sent; `None` if Enter is enough.
+    pub(crate) fn word_to_type(&self) -> Option<String> {
+        let count = self.reached_count();
+        let is_grave = self.cautions().any(|(_, _, caution)| !is_advice(caution));
+        let is_needed = !self.confirmed && (count > 1 || is_grave);
+        is_needed.then(|| count.to_string())
+    }
+
+    pub(crate) fn cautions(&self) -> impl Iterator<Item = (HostKey, &Member, &Text)> {
+        self.reached().flat_map(|part| {
+            let cautions = part.cautions();
+            cautions.map(|(member, caution)| (part.host, member, caution))
+        })
+    }
+
+    /// Whether each host that answers has said for every target that it holds it, or why not.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.reached().all(EndDialog::is_settled)
+    }
+
+    fn can_send(&self) -> bool {
+        let mut targets = self.reached().flat_map(EndDialog::targets);
+        self.is_settled()
+            && self.is_read()
+            && self.cancel() != Some(&Cancel::Running)
+            && self
+                .reached()
+                .any(|part| part.targets().any(Member::is_held))
+            && !targets.any(|target| matches!(target.stage, Stage::Asked(_)))
+            && self.word_to_type().is_none_or(|word| word == self.typed)
+    }
+
+    /// Whether all targets have ended or were refused, so that the dialog can only be closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.parts.iter().all(EndDialog::is_over)
+    }
+
+    pub(crate) fn was_sent(&self) -> bool {
+        self.confirmed
+    }
+
+    /// Returns the commands of the choice for each host that answers. `None` if `scancel` is to be
+    /// run instead.
+    pub(in crate::app) fn confirm(&mut self) -> Option<Vec<(HostKey, Command)>> {
+        if !self.can_send() {
+            return Some(Vec::new());
+        }
+        if !std::mem::replace(&mut self.confirmed, true) {
+            for part in &mut self.parts {
+                if self.silent.contains(&part.host) {
+                    part.give_up("did not answer: nothing was sent to it");
+                }
+            }
+        }
+        let Some(choice) = self.choice else {
+            if let Some((_, cancel)) = &mut self.slurm {
+                *cancel = Cancel::Running;
+            }
+            return None;
+        };
+        let silent = std::mem::take(&mut self.silent);
+        let parts = self
+            .parts
+            .iter_mut()
+            .filter(|part| !silent.contains(&part.host));
+        let commands = parts.flat_map(|part| {
+            part.choice = choice;
+            let host = part.host;
+            part.send().into_iter().map(move |command| (host, command))
+        });
+        let commands = commands.collect();
+        self.silent = silent;
+        Some(commands)
+    }
+
+    /// Takes the answer of Slurm: whether `scancel` may end the job, or why it was not run.
+    pub(in crate::app) fn take_cancel(&mut self, answer: Result<(), Text>) {
+        self.read = None;
+        if let Some((_, cancel)) = &mut self.slurm {
+            *cancel = match (answer, &*cancel) {
+                (Err(why), _) => Cancel::Refused(why),
+                (Ok(()), Cancel::Running) => Cancel::Done,
+                (Ok(()), _) => Cancel::Offered,
+            };
+        }
+        if !self.choices().contains(&self.choice) {
+            self.choice = Some(Choice::Gently);
+        }
+    }
+
+    /// Adds a digit to the confirmation; `None` deletes the last one.
+    pub(in crate::app) fn type_in(&mut self, character: Option<char>) {
+        type_digit(&mut self.typed, character);
+    }
+
+    pub(in crate::app) fn scroll(&mut self, by: isize) {
+        let last = self.parts.len().saturating_sub(1);
+        self.top = self.top.saturating_add_signed(by).min(last);
+    }
+}

@@ -1,0 +1,359 @@
+//! Draws the dialog that ends processes on several hosts: a row for each host, the choice, and the
+//! progress.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use super::end_dialog::{frame, hanging, meaning_of_signal, name, rows_of};
+use super::theme::Theme;
+use crate::app::App;
+use crate::app::input::end_dialog::{Choice, EndDialog, Member, Stage};
+use crate::app::input::end_over_hosts::{Cancel, EndOverHosts};
+use crate::app::layout::Area;
+use crate::base::units::{Bytes, Elapsed};
+use crate::output::text_wrap::cut;
+
+const WIDTH: u16 = 114;
+/// The columns of the frame, and of a blank beside each of its edges.
+const BESIDE: u16 = 4;
+/// The number of choices that are shown at a time.
+const CHOICES: usize = 4;
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
+    let Some(dialog) = app.modes.end_over_hosts() else {
+        return;
+    };
+    let width = WIDTH.min(body.width);
+    let columns = usize::from(width.saturating_sub(BESIDE));
+    let is_low = body.height < 24;
+    let mut status = choices(theme, dialog, if is_low { 1 } else { CHOICES }, columns);
+    status.extend((!is_low && !dialog.is_over()).then(Line::default));
+    status.extend(cautions(theme, app, dialog));
+    status.extend(progress(theme, dialog));
+    let status_rows = rows_of(&status, width.saturating_sub(BESIDE));
+    let room = usize::from(body.height.saturating_sub(status_rows + 3));
+    let description = hosts(theme, app, dialog, room, columns);
+    let subject = cut(&dialog.subject, columns.saturating_sub(24));
+    let title = format!(" End {subject} on {} hosts ", dialog.parts().len());
+    frame(buffer, theme, body, width, &title, description, status);
+}
+
+/// One row for each host, with the PIDs of its targets as far as there is room, and its state. Where
+/// it fits, the state is on the same row.
+fn hosts(
+    theme: Theme,
+    app: &App,
+    dialog: &EndOverHosts,
+    room: usize,
+    columns: usize,
+) -> Vec<Line<'static>> {
+    let parts = dialog.parts();
+    let processes: usize = parts.iter().map(|part| part.targets().count()).sum();
+    let expected: Option<Bytes> = parts
+        .iter()
+        .filter_map(|part| part.reclaim.expected())
+        .reduce(|a, b| Bytes(a.0.saturating_add(b.0)));
+    let after = match expected {
+        None => String::new(),
+        Some(expected) if dialog.is_over() => {
+            let returned = parts.iter().filter_map(|part| part.returned.as_ref());
+            let freed = returned.flatten().map(|gpu| gpu.freed.0).sum();
+            format!(": {} of {expected} came back", Bytes(freed))
+        }
+        Some(expected) => format!(", {expected} expected back"),
+    };
+    let summary = format!("{processes} processes on {} hosts{after}", parts.len());
+    let mut lines = vec![Line::styled(summary, theme.accent())];
+    let shown = room.saturating_sub(2).max(1);
+    let widest = parts
+        .iter()
+        .map(|part| app.fleet().name(part.host).chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(columns / 4);
+    let rows = parts.iter().skip(dialog.top);
+    let rows = rows.map(|part| row(theme, app, dialog, part, widest, columns));
+    let mut left = shown;
+    let mut hidden = parts.len() - dialog.top;
+    for row in rows {
+        if row.len() > left {
+            break;
+        }
+        left -= row.len();
+        hidden -= 1;
+        lines.extend(row);
+    }
+    if hidden > 0 {
+        lines.push(Line::styled(
+            format!("and {hidden} more hosts (PgDn)"),
+            theme.dim(),
+        ));
+    }
+    lines
+}
+
+fn row(
+    theme: Theme,
+    app: &App,
+    dialog: &EndOverHosts,
+    part: &EndDialog,
+    widest: usize,
+    columns: usize,
+) -> Vec<Line<'static>> {
+    let host = cut(app.fleet().name(part.host), widest);
+    let own_name = app
+        .fleet()
+        .differing_own_name(part.host)
+        .map_or_else(String::new, |name| format!(" (calls itself {name})"));
+    let count = part.targets().count();
+    let noun = if count == 1 { "process" } else { "processes" };
+    let head = format!("{host:<widest$}{own_name} {count} {noun} ");
+    let (state, style) = state(theme, app, dialog, part);
+    let pids: Vec<String> = part
+        .targets()
+        .map(|target| target.id().pid.to_string())
+        .collect();
+    let used = head.chars().count();
+    let beside = columns.saturating_sub(used + state.chars().count() + 1);
+    let pids = pids.join(" ");
+    if beside >= pids.len().min(12) {
+        let pids = cut(&pids, beside.saturating_sub(1));
+        return vec![Line::from(vec![
+            Span::raw(head),
+            Span::styled(format!("{pids:<beside$} "), theme.dim()),
+            Span::styled(state, style),
+        ])];
+    }
+    let mut lines = vec![Line::from(vec![
+        Span::raw(head),
+        Span::styled(cut(&pids, columns.saturating_sub(used + 1)), theme.dim()),
+    ])];
+    let below = format!("  {state}");
+    lines.extend(hanging(&below, columns, 2).map(|row| Line::styled(row, style)));
+    lines
+}
+
+/// The state of the targets of one host in a few words.
+fn state(theme: Theme, app: &App, dialog: &EndOverHosts, part: &EndDialog) -> (String, Style) {
+    let count = |is: &dyn Fn(&Member) -> bool| part.targets().filter(|target| is(target)).count();
+    let refused = part.targets().find_map(|target| match &target.stage {
+        Stage::Refused(reason) => Some(reason.to_string()),
+        _ => None,
+    });
+    let refused_count = count(&|target| matches!(target.stage, Stage::Refused(_)));
+    if dialog.is_silent(part.host) && part.left() > 0 {
+        let words = app.host_words(part.host).unwrap_or_default();
+        return (
+            format!("{words}: nothing is sent to it, and nothing is promised"),
+            theme.alarm(),
+        );
+    }
+    if part.is_over() {
+        let all = part.targets().count();
+        if let Some(reason) = &refused
+            && refused_count == all
+        {
+            return (reason.clone(), theme.alarm());
+        }
+        let (came_back, style) = returned(theme, part);
+        let refused = refused.map_or_else(String::new, |reason| {
+            format!("; {refused_count} refused: {reason}")
+        });
+        let took = part
+            .ended()
+            .zip(part.first_sent)
+            .map(|(at, sent)| at.since(sent));
+        let took = took.map_or_else(
+            || "ended by themselves".to_owned(),
+            |took| format!("ended within {:.1} s", took.as_secs_f64()),
+        );
+        return (format!("{took}{came_back}{refused}"), style);
+    }
+    if !part.is_settled() {
+        return ("verifying…".to_owned(), theme.dim());
+    }
+    let Some(sent) = part.first_sent else {
+        let held = count(&Member::is_held);
+        return match refused {
+            None => ("verified".to_owned(), theme.good()),
+            Some(reason) => (
+                format!("{held} verified, {refused_count} refused: {reason}"),
+                theme.notable(),
+            ),
+        };
+    };
+    let now = app.fleet().host(part.host).map(|model| model.now());
+    let ago = now.map_or_else(String::new, |now| {
+        format!(" {} ago", Elapsed(now.since(sent)))
+    });
+    let next = part
+        .next_step()
+        .zip(now)
+        .map_or_else(String::new, |(at, now)| {
+            format!(", SIGTERM in {}", Elapsed(at.since(now)))
+        });
+    (
+        format!("sent{ago}, {} left{next}", part.left()),
+        theme.notable(),
+    )
+}
+
+/// The memory that came back on a host: `; returned 61 GiB of 61 GiB`.
+fn returned(theme: Theme, part: &EndDialog) -> (String, Style) {
+    match (part.reclaim.expected(), &part.returned) {
+        (None, _) => (String::new(), theme.good()),
+        (Some(_), None) => ("; waiting for the GPUs".to_owned(), theme.dim()),
+        (Some(_), Some(gpus)) => {
+            let sum = |of: fn(&crate::model::Returned) -> Bytes| {
+                Bytes(gpus.iter().map(|gpu| of(gpu).0).sum())
+            };
+            let (freed, expected) = (sum(|gpu| gpu.freed), sum(|gpu| gpu.expected));
+            let style = if gpus.iter().all(crate::model::Returned::is_all) {
+                theme.good()
+            } else {
+                theme.notable()
+            };
+            (format!("; returned {freed} of {expected}"), style)
+        }
+    }
+}
+
+fn choices(
+    theme: Theme,
+    dialog: &EndOverHosts,
+    shown: usize,
+    columns: usize,
+) -> Vec<Line<'static>> {
+    if dialog.is_over() {
+        return Vec::new();
+    }
+    let choices = dialog.choices();
+    let place = choices
+        .iter()
+        .position(|choice| *choice == dialog.choice)
+        .unwrap_or(0);
+    let top = (place + 1)
+        .saturating_sub(shown)
+        .min(choices.len() - shown.min(choices.len()));
+    let mut lines = Vec::new();
+    for choice in choices.into_iter().skip(top).take(shown) {
+        let (mark, style) = if choice == dialog.choice {
+            ("●", theme.text())
+        } else {
+            ("○", theme.dim())
+        };
+        let word = choice.map_or_else(|| "scancel".to_owned(), name);
+        let text = format!("{mark} {word:<8}  {}", meaning(choice, dialog));
+        lines.extend(hanging(&text, columns, 12).map(|row| Line::styled(row, style)));
+    }
+    lines
+}
+
+fn meaning(choice: Option<Choice>, dialog: &EndOverHosts) -> String {
+    match choice {
+        None => {
+            let job = dialog.slurm.as_ref().map(|(slurm, _)| slurm.job.as_str());
+            format!(
+                "Slurm ends job {} with all of its steps, after asking squeue once more",
+                job.unwrap_or_default()
+            )
+        }
+        Some(Choice::Gently) => {
+            let grace = dialog.parts().iter().map(EndDialog::grace).max();
+            format!(
+                "on each host SIGINT to those that started the others, after {} s SIGTERM to all left",
+                grace.unwrap_or_default().as_secs()
+            )
+        }
+        Some(Choice::ByForce) => {
+            "stop all, look for more, then SIGKILL: nothing is saved".to_owned()
+        }
+        Some(Choice::Signal(signal)) => meaning_of_signal(signal).to_owned(),
+    }
+}
+
+fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    // Many processes of a job have the same one.
+    let mut texts: Vec<(String, Vec<String>)> = Vec::new();
+    for (host, member, caution) in dialog.cautions() {
+        let process = format!("{} {}", app.fleet().name(host), member.id().pid);
+        let caution = caution.to_string();
+        match texts.iter_mut().find(|(text, _)| *text == caution) {
+            Some((_, processes)) => processes.push(process),
+            None => texts.push((caution, vec![process])),
+        }
+    }
+    for (caution, processes) in texts.iter().take(3) {
+        let whose = match processes.as_slice() {
+            [one] => one.clone(),
+            [first, others @ ..] => format!("{first} and {} more", others.len()),
+            [] => continue,
+        };
+        lines.push(Line::styled(format!("{whose}: {caution}"), theme.notable()));
+    }
+    match dialog.cancel() {
+        Some(Cancel::Refused(why)) => lines.push(Line::styled(
+            format!("scancel is not offered: {why}"),
+            theme.dim(),
+        )),
+        Some(Cancel::Asked) => {
+            lines.push(Line::styled("asking squeue about scancel…", theme.dim()));
+        }
+        Some(Cancel::Running) => lines.push(Line::styled("scancel…", theme.notable())),
+        Some(Cancel::Done) => lines.push(Line::styled(
+            "scancel has ended without an error: Slurm ends the job now.",
+            theme.good(),
+        )),
+        Some(Cancel::Offered) | None => {}
+    }
+    if let Some(word) = dialog.word_to_type().filter(|_| !dialog.is_over()) {
+        let typed = &dialog.typed;
+        lines.push(Line::from(vec![
+            Span::styled(
+                format!("Type the number of hosts, {word}, to confirm: "),
+                theme.notable(),
+            ),
+            Span::styled(format!("{typed}_"), theme.accent()),
+        ]));
+    }
+    lines
+}
+
+fn progress(theme: Theme, dialog: &EndOverHosts) -> Vec<Line<'static>> {
+    let say = |text: &str, style: Style| vec![Line::styled(text.to_owned(), style)];
+    if dialog.is_over() {
+        let has_ended = dialog.parts().iter().any(|part| part.ended().is_some());
+        return if has_ended {
+            say("Enter or Esc closes.", theme.dim())
+        } else {
+            say("Nothing can be done here.", theme.alarm())
+        };
+    }
+    if !dialog.is_settled() || (!dialog.was_sent() && !dialog.is_read()) {
+        return say(
+            "making sure that they are still the same processes…",
+            theme.dim(),
+        );
+    }
+    let hosts = dialog.reached_count();
+    let noun = if hosts == 1 { "host" } else { "hosts" };
+    let effect = match dialog.choice {
+        None => "cancels the job of Slurm".to_owned(),
+        Some(Choice::Gently) => format!("begins to end them on {hosts} {noun}"),
+        Some(Choice::ByForce) => format!("stops all on {hosts} {noun} and sends SIGKILL"),
+        Some(Choice::Signal(signal)) => format!("sends {signal} on {hosts} {noun}"),
+    };
+    let effect = format!("Enter {effect}, Esc cancels.");
+    if dialog.was_sent() {
+        return say(
+            &format!("Some have not ended yet. {effect}"),
+            theme.notable(),
+        );
+    }
+    say(
+        &format!("Verified: only these processes will be signalled. {effect}"),
+        theme.good(),
+    )
+}

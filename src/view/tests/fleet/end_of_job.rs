@@ -1,0 +1,176 @@
+//! The end of a job over eight hosts.
+
+use super::jobs::{end, training};
+use super::*;
+use crate::app::event::Effect;
+use crate::protocol::command::{Command, Signal};
+use crate::protocol::reply::{Outcome, Reply};
+use crate::protocol::slurm_job::SlurmCancel;
+use crate::protocol::snapshot::ProcessId;
+
+/// The process of a rank.
+fn rank(number: u32) -> (HostKey, ProcessId) {
+    let host = HostKey(u16::try_from(number / 8).expect("few hosts"));
+    let process = ProcessId {
+        pid: 4000 + number,
+        start_ticks: Some(1),
+    };
+    (host, process)
+}
+
+/// Lets the agents of these ranks answer.
+fn reply(lab: &mut Lab, ranks: impl IntoIterator<Item = u32>, outcome: &Outcome) {
+    for number in ranks {
+        let (host, mut process) = rank(number);
+        process.start_ticks = lab.hosts[usize::from(host.0)]
+            .processes
+            .iter()
+            .find(|other| other.id.pid == process.pid)
+            .and_then(|other| other.id.start_ticks);
+        let outcome = outcome.clone();
+        let line = Line::Reply(Reply { process, outcome });
+        lab.app.update(Event::Line(host, Box::new(line)));
+    }
+}
+
+fn press(lab: &mut Lab, key: KeyCode) -> Option<Effect> {
+    lab.app.settle();
+    lab.app.mark_end_as_read();
+    lab.app.update(Event::Key(KeyEvent::from(key)))
+}
+
+/// The signals of an effect, as PID and signal.
+fn signals(effect: Option<Effect>) -> Vec<(HostKey, u32, Signal)> {
+    let Some(Effect::Commands(commands)) = effect else {
+        return Vec::new();
+    };
+    let signals = commands.into_iter().filter_map(|(host, command)| {
+        if let Command::Signal { process, signal } = command {
+            Some((host, process.pid, signal))
+        } else {
+            None
+        }
+    });
+    signals.collect()
+}
+
+/// Opens the dialog on the job. All agents but those of silent hosts hold their processes.
+fn open(lab: &mut Lab, silent: &[usize]) -> Option<Effect> {
+    lab.press(&[KeyCode::Char('J'), KeyCode::Enter]);
+    for _ in 0..5 {
+        lab.pass(2, silent);
+    }
+    let effect = press(lab, KeyCode::Char('x'));
+    let answering = (0..64).filter(|rank| !silent.contains(&(*rank as usize / 8)));
+    reply(lab, answering, &Outcome::Held { caution: None });
+    effect
+}
+
+#[test]
+fn a_job_is_ended_on_the_hosts_that_answer_once_their_number_is_typed() {
+    let mut lab = training((120, 40));
+    // The agent of gpu-06 hangs.
+    open(&mut lab, &[5]);
+    let text = lab.lines().join("\n");
+    for words in [
+        "End the job slurm 4242 llama on 8 hosts",
+        "does not answer: nothing is sent to it, and nothing is promised",
+        "Type the number of hosts, 7, to confirm",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    press(&mut lab, KeyCode::Char('8'));
+    assert_eq!(signals(press(&mut lab, KeyCode::Enter)), [], "8 is wrong");
+    press(&mut lab, KeyCode::Backspace);
+    press(&mut lab, KeyCode::Char('7'));
+    let sent = signals(press(&mut lab, KeyCode::Enter));
+    let expected: Vec<_> = (0..64)
+        .filter(|number| number / 8 != 5)
+        .map(|number| (rank(number).0, 4000 + number, Signal::Int))
+        .collect();
+    assert_eq!(sent, expected, "{}", lab.lines().join("\n"));
+    // gpu-06 wakes up, and says what it was asked before.
+    reply(&mut lab, 40..48, &Outcome::Held { caution: None });
+    let sent = signals(press(&mut lab, KeyCode::Enter));
+    assert!(
+        sent.iter().all(|(host, ..)| *host != HostKey(5)),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn what_came_back_is_said_by_host() {
+    let mut lab = training((120, 40));
+    open(&mut lab, &[]);
+    screens::check("end_of_job_120x40", &lab.app, 120, 40);
+    press(&mut lab, KeyCode::Char('8'));
+    press(&mut lab, KeyCode::Enter);
+    let at = lab.hosts[0].at;
+    let sent = Outcome::Sent {
+        signal: Signal::Int,
+        at,
+    };
+    reply(&mut lab, 0..64, &sent);
+    reply(&mut lab, 0..64, &Outcome::Ended { at });
+    (0..64).for_each(|rank| end(&mut lab, rank));
+    lab.pass(2, &[]);
+    let text = lab.lines().join("\n");
+    for words in [
+        "64 processes on 8 hosts: 3.7 TiB of 3.7 TiB came back",
+        "ended within 0.0 s; returned 472 GiB of 472 GiB",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+}
+
+#[test]
+fn a_small_screen_shows_the_hosts_and_what_is_typed() {
+    let mut lab = training((80, 24));
+    open(&mut lab, &[5]);
+    screens::check("end_of_job_80x24", &lab.app, 80, 24);
+}
+
+#[test]
+fn scancel_is_offered_only_after_slurm_has_agreed() {
+    let mut lab = training((120, 40));
+    let effect = open(&mut lab, &[]);
+    let hosts = (1..=8).map(|number| format!("gpu-{number:02}")).collect();
+    let job = SlurmCancel {
+        job: "4242".to_owned(),
+        hosts,
+    };
+    let Some(Effect::AskToCancel(asked, _)) = effect else {
+        panic!("Slurm was not asked: {effect:?}");
+    };
+    assert_eq!(asked, job);
+    let up = |lab: &mut Lab| press(lab, KeyCode::Up);
+    up(&mut lab);
+    press(&mut lab, KeyCode::Char('8'));
+    let sent = signals(press(&mut lab, KeyCode::Enter));
+    assert_eq!(sent.len(), 64, "the choice above is no scancel yet");
+
+    let mut lab = training((120, 40));
+    open(&mut lab, &[]);
+    lab.app
+        .update(Event::SlurmCancel(Err("it is bob's".into())));
+    let text = lab.lines().join("\n");
+    assert!(
+        text.contains("scancel is not offered: it is bob's"),
+        "{text}"
+    );
+
+    let mut lab = training((120, 40));
+    open(&mut lab, &[]);
+    lab.app.update(Event::SlurmCancel(Ok(())));
+    up(&mut lab);
+    press(&mut lab, KeyCode::Char('8'));
+    let effect = press(&mut lab, KeyCode::Enter);
+    assert_eq!(effect, Some(Effect::CancelSlurmJob(job)));
+    assert_eq!(press(&mut lab, KeyCode::Enter), None, "it runs already");
+    lab.app.update(Event::SlurmCancel(Ok(())));
+    let text = lab.lines().join("\n");
+    assert!(
+        text.contains("scancel has ended without an error"),
+        "{text}"
+    );
+}
