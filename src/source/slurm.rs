@@ -80,18 +80,7 @@ impl SlurmCommands {
     /// One sentence: why the job was not cancelled.
     pub async fn cancel(&self, job: &SlurmJob) -> Result<(), String> {
         let id = job.id();
-        let cancel = async {
-            let mut session = self.session("cancel", &id).await?;
-            while let Some([kind, reason]) = session.answer().await? {
-                match kind.as_str() {
-                    "cancelled" => return Ok(()),
-                    "refused" => return Err(reason.to_string()),
-                    "lacks" => return Err("there is no squeue".to_owned()),
-                    _ => {}
-                }
-            }
-            Err(self.why_it_ended(session).await)
-        };
+        let cancel = async { self.read_result(self.session("cancel", &id).await?).await };
         let failure = |why| format!("cannot cancel job {id}{}: {why}", self.place());
         match timeout(PATIENCE, cancel).await {
             Ok(result) => result.map_err(failure),
@@ -105,7 +94,11 @@ impl SlurmCommands {
     /// Asks for a job, and for the name of the user who asks.
     async fn answer(&self, job: SlurmJobId) -> Result<SlurmAnswer, String> {
         let failure = |why| format!("cannot ask Slurm for job {job}{}: {why}", self.place());
-        match timeout(PATIENCE, self.read_answer(job)).await {
+        let ask = async {
+            self.read_answer(self.session("ask", &job.to_string()).await?)
+                .await
+        };
+        match timeout(PATIENCE, ask).await {
             Ok(answer) => answer.map_err(failure),
             Err(_) => Err(failure(format!(
                 "no answer within {} s",
@@ -114,8 +107,21 @@ impl SlurmCommands {
         }
     }
 
-    async fn read_answer(&self, job: SlurmJobId) -> Result<SlurmAnswer, String> {
-        let mut session = self.session("ask", &job.to_string()).await?;
+    /// Reads the result of `scancel`.
+    async fn read_result(&self, mut session: ScriptSession) -> Result<(), String> {
+        while let Some([kind, reason]) = session.answer().await? {
+            match kind.as_str() {
+                "cancelled" => return Ok(()),
+                "refused" => return Err(reason.to_string()),
+                "lacks" => return Err("there is no squeue".to_owned()),
+                _ => {}
+            }
+        }
+        Err(self.why_it_ended(session).await)
+    }
+
+    /// Reads what `squeue` and `scontrol` say.
+    async fn read_answer(&self, mut session: ScriptSession) -> Result<SlurmAnswer, String> {
         let mut answer = SlurmAnswer::default();
         for _ in 0..MOST_LINES {
             let Some(fields) = session.answer().await? else {
@@ -158,5 +164,81 @@ impl SlurmCommands {
             None => String::new(),
             Some(host) => format!(" on {}", host.host_name()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::source::tests::run;
+
+    /// A folder with stand-ins for the commands of Slurm.
+    fn stand_ins(programs: &[(&str, &str)]) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, script) in programs {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        folder
+    }
+
+    fn session(folder: &TempDir, verb: &str, job: &str) -> ScriptSession {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").env_clear();
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        shell.env("PATH", path);
+        ScriptSession::start(HostShell::from(shell), SLURM, &[verb, job]).unwrap()
+    }
+
+    /// The options of `squeue` that print a line; the text before the fields is the marker.
+    const SQUEUE: &str = r#"echo "squeue: a warning" >&2
+while [ "$1" != -o ]; do [ "$1" = -j ] && job=$2; shift; done
+[ "$job" = 4242_3 ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+printf "%s4300\\t4242\\t3\\t%s\\tRUNNING\\t1-00:00:00\\tgpu-[1-2]\\tNone\\ta\\tname\\n" "${2%%%A*}" "$(id -un)""#;
+
+    #[test]
+    fn a_job_is_asked_for_with_its_gpus_and_the_user_who_asks_may_cancel_it() {
+        let scontrol = "echo \"JobId=4300 ArrayJobId=4242 ArrayTaskId=3 JobName=a\"; \
+                        echo \"   Nodes=gpu-[1-2] CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0,7)\"";
+        let folder = stand_ins(&[("squeue", SQUEUE), ("scontrol", scontrol)]);
+        let answer = run(async {
+            let commands = SlurmCommands::new(None);
+            commands
+                .read_answer(session(&folder, "ask", "4242_3"))
+                .await
+        });
+        let answer = answer.unwrap();
+        let job = answer.job("4242_3".parse().unwrap(), 7).unwrap();
+        assert_eq!((job.id().as_str(), job.number), ("4242_3", 4300));
+        assert_eq!(job.gpus(), Some(4));
+        assert_eq!(answer.check_cancel(&job, &["gpu-2", "gpu-1"]), Ok(()));
+    }
+
+    #[test]
+    fn what_slurm_refuses_is_told_in_its_words() {
+        let scancel = "[ \"$1\" = 7 ] || { echo \"scancel: error: Kill job error on job id $1: Access/permission denied\" >&2; exit 1; }";
+        let folder = stand_ins(&[("squeue", SQUEUE), ("scancel", scancel)]);
+        run(async {
+            let commands = SlurmCommands::new(None);
+            let why = commands.read_answer(session(&folder, "ask", "9")).await;
+            assert_eq!(
+                why.unwrap_err(),
+                "there is no such job, or it ended a while ago"
+            );
+            let cancelled = commands.read_result(session(&folder, "cancel", "7")).await;
+            assert_eq!(cancelled, Ok(()));
+            let why = commands.read_result(session(&folder, "cancel", "8")).await;
+            assert_eq!(
+                why.unwrap_err(),
+                "scancel: error: Kill job error on job id 8: Access/permission denied"
+            );
+        });
     }
 }

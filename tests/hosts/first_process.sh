@@ -14,6 +14,10 @@ mount -t tmpfs -o mode=755 none /usr/local/bin
 if [ -n "$GPUTOP" ]; then ln -s "$GPUTOP" /usr/local/bin/gputop; fi
 if [ -n "$NOEXEC_HOME" ]; then mount --bind /home /home; mount -o remount,bind,noexec /home; fi
 if [ -n "$SLURM_CONTROLLER" ]; then . "${BASH_SOURCE%/*}/slurm_node.sh"; fi
+if [ -n "$TORCHRUN" ]; then
+    setpriv --reuid 2001 --regid 2001 --clear-groups setsid -f bash "${BASH_SOURCE%/*}/torchrun.sh" \
+        "$TORCHRUN" "$HOST/dev/nvidia" "$HOST/pids" </dev/null >/dev/null 2>&1
+fi
 while read -r gpu id; do
     (
         exec </dev/null >/dev/null 2>&1

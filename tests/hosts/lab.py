@@ -8,6 +8,7 @@ slurm-wlm and munge as well.
 
     lab.py up 1-8                       start the hosts gpu-01 to gpu-08
     lab.py up 9 --no-gputop             a host without gputop
+    lab.py up 10-11 --torchrun          a plain `torchrun --nproc-per-node 8` on each host
     lab.py run gputop -H 'gpu-[01-08]'  run a command as alice on the viewer's machine
     lab.py cut 3; lab.py mend 3         take the network of a host away, and give it back
     lab.py freeze 3; lab.py thaw 3      stop all processes of a host, and continue them
@@ -16,6 +17,7 @@ slurm-wlm and munge as well.
     lab.py train --nodes 8 --ranks 8 --leak-rank 21 --throttled-rank 37
                                         submit a job of 64 ranks as alice, and print its number
     lab.py end-rank 42                  end the process of a rank
+    slurm_steps.py JOB                  no step of --srun outlives its viewer
     lab.py down                         end all hosts, and remove the lab
 
 The lab is in /tmp/gputop-hosts, or in the folder of GPUTOP_LAB, so there may be several labs.
@@ -156,7 +158,9 @@ def start(number, options):
         for place in range(options.processes):
             user = "bob" if (gpu * options.processes + place) % 9 == 8 else "alice"
             jobs.append((gpu, USERS[user]))
-    (host / "jobs").write_text("".join(f"{gpu} {owner}\n" for gpu, owner in jobs))
+    # torchrun.sh starts its processes itself.
+    lines = [] if options.torchrun else [f"{gpu} {owner}\n" for gpu, owner in jobs]
+    (host / "jobs").write_text("".join(lines))
     home = LAB / "home"
     if options.own_home:
         home = host / "home"
@@ -206,6 +210,7 @@ def start(number, options):
         HOME_FOLDERS=str(home),
         GPUTOP="" if options.no_gputop else str(pathlib.Path(options.gputop).resolve()),
         NOEXEC_HOME="1" if options.noexec_home else "",
+        TORCHRUN=str(options.gpus) if options.torchrun else "",
         SLURM_CONTROLLER=options.controller or "",
     )
     words = ["setsid", "nsenter", f"--net=/run/netns/{LAB.name}-{number}"]
@@ -258,6 +263,8 @@ def wait_until_up(host, processes, options):
 
 def up(options):
     prepare()
+    if options.torchrun:
+        options.processes = 1
     started = []
     for number in numbers(options.hosts):
         stop(number)
@@ -419,6 +426,11 @@ def add_options(starter, processes):
     starter.add_argument("--processes", type=int, default=processes, help="processes for each GPU")
     starter.add_argument(
         "--leak", type=float, default=0.0, help="MiB a second that the first process takes"
+    )
+    starter.add_argument(
+        "--torchrun",
+        action="store_true",
+        help="the processes are the ranks of a plain torchrun, one on each GPU",
     )
     starter.add_argument("--lost", type=int, help="a GPU that is lost")
     starter.add_argument("--name", help="the name by which the host calls itself")
