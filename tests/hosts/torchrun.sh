@@ -1,7 +1,7 @@
 #!/bin/bash
 # Becomes a plain `torchrun --nproc-per-node N` of the lab, with the defaults of torchrun.
 count=$1 devices=$2 pids=$3
-echo pt_elastic > "/proc/$$/comm"
+printf pt_elastic > "/proc/$$/comm"
 export TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 GROUP_RANK=0
 export MASTER_ADDR=localhost MASTER_PORT=29500 WORLD_SIZE=$count LOCAL_WORLD_SIZE=$count
 for ((rank = 0; rank < count; rank++)); do
