@@ -45,7 +45,9 @@ use self::actions::{CommandInput, CommandReader};
 use self::shared_lines::AfterShared;
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
+use crate::protocol::agent_options::{
+    AgentOptions, SHARED_LINES, SHARED_LINES_HERE, SimulatedMachine,
+};
 use crate::protocol::launchers;
 use crate::protocol::snapshot::{
     Driver, EngineShares, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing,
@@ -232,9 +234,12 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
         launchers::add(launchers::parse(&lines));
     }
     let mut reader = CommandReader::new(rustix::stdio::stdin());
-    let is_for_another_host = options.demo == SimulatedMachine::None
-        && std::env::var_os(shared_lines::VARIABLE).is_some();
-    let after = if is_for_another_host {
+    let shares_lines =
+        std::env::var_os(SHARED_LINES).filter(|_| options.demo == SimulatedMachine::None);
+    let is_for_another_host = shares_lines
+        .as_ref()
+        .is_some_and(|value| value != SHARED_LINES_HERE);
+    let after = if shares_lines.is_some() {
         shared_lines::pass_on(&mut reader)
     } else {
         AfterShared::ReadHost(Vec::new())

@@ -36,6 +36,7 @@ use crate::commands::estimate::EstimateArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::free::{FreeArgs, print_no_gpu};
 use crate::commands::hosts::HostsArgs;
+use crate::commands::idle::IdleArgs;
 use crate::commands::leaks::LeaksArgs;
 use crate::commands::notify::NotifyArgs;
 use crate::commands::orphans::OrphansArgs;
@@ -230,6 +231,9 @@ pub(crate) enum Subcommand {
     Free(FreeArgs),
     /// Log in to hosts of `-H` once for several uses, or remove the copies of gputop there
     Hosts(HostsArgs),
+    /// List who holds GPUs idle: processes hold them, and for 30 minutes no kernel ran and nothing
+    /// moved over PCIe; the exit code is 10 if there are any, 0 if none, and 5 if it is not known
+    Idle(IdleArgs),
     /// List the leaks that the probe of `gputop run` finds in PyTorch programs, each with its line; the
     /// exit code is 10 if one is likely
     Leaks(LeaksArgs),

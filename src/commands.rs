@@ -7,6 +7,7 @@ pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod free;
 pub(crate) mod hosts;
+pub(crate) mod idle;
 pub(crate) mod leaks;
 pub(crate) mod live;
 pub(crate) mod notify;

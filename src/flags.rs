@@ -251,6 +251,7 @@ impl HostArgs {
             readonly: false,
             detail: false,
             only: Vec::new(),
+            shares_lines: false,
         };
         SshHost::new(name.clone(), Arc::new(self.ssh.clone()), agent)
     }
@@ -348,6 +349,7 @@ impl From<&AgentArgs> for AgentOptions {
             readonly: args.readonly,
             detail: args.detail,
             only: args.only.clone(),
+            shares_lines: false,
         }
     }
 }

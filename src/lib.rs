@@ -97,6 +97,7 @@ fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::NvidiaSmi(Err(RefusedArguments::OnlyNvidiaSmi(sentence)))) => {
             Ok(output::refuse(&sentence.as_str().into()))
         }
+        Some(Subcommand::Idle(args)) => with_launchers(|| commands::idle::run(args)),
         Some(Subcommand::Leaks(args)) => commands::leaks::run(args),
         Some(Subcommand::Ooms(args)) => logs::ooms::run(args),
         Some(Subcommand::Orphans(args)) => with_launchers(|| commands::orphans::run(args)),

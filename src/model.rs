@@ -17,6 +17,7 @@ mod history;
 mod host;
 mod host_overview;
 mod identity;
+mod idle_holds;
 mod job;
 mod leak_advice;
 mod min_max;
@@ -47,13 +48,15 @@ pub(crate) use self::growth::{
 };
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
 pub(crate) use self::health::{Severity, TroubleRank};
+pub(crate) use self::held_idle::{HELD_IDLE_AFTER, HeldIdle};
 pub(crate) use self::history::{
     AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory,
     ProcessHistory, TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
-pub(crate) use self::host_overview::{GpuState, HeldGpus, HostOverview};
+pub(crate) use self::host_overview::{GpuState, HostOverview};
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
+pub(crate) use self::idle_holds::{GpuTime, HeldGpus, IdleHold};
 pub use self::job::{Job, JobKey};
 pub(crate) use self::min_max::MinMax;
 pub(crate) use self::news::{NewsItem, NewsKind};

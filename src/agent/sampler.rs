@@ -318,6 +318,7 @@ mod tests {
             readonly: false,
             detail: false,
             only: Vec::new(),
+            shares_lines: false,
         };
         let mut readings = nothing_yet(Moment(7));
         for index in 0..2 {

@@ -1,6 +1,7 @@
 //! Passes on the lines of a recorder of the same user instead of reading the host again.
 //!
-//! An agent for a viewer of another host begins so, where a recorder runs. It becomes an agent that
+//! An agent for a viewer of another host begins so, where a recorder runs, and one for a report that
+//! needs the recorder's knowledge. It becomes an agent that
 //! reads the host itself as soon as a command needs more than lines: to inspect, to end, to ask a
 //! probe. The recorder's socket is for reading only.
 
@@ -16,10 +17,6 @@ use super::actions::CommandReader;
 use crate::base::terminal;
 use crate::files::recorder_socket;
 use crate::protocol::command::Command;
-
-/// The variable with which an agent passes on a recorder's lines. It is no flag: an earlier gputop
-/// ignores a variable, and refuses a flag that it does not know.
-pub(super) const VARIABLE: &str = "GPUTOP_SHARED_LINES";
 
 /// How long the recorder may take to send its first line.
 const FIRST_LINE: Duration = Duration::from_secs(2);

@@ -175,6 +175,7 @@ impl Cli {
             None => Some(&mut self.hosts),
             Some(Subcommand::Free(args)) => Some(&mut args.hosts),
             Some(Subcommand::Hosts(args)) => Some(args.hosts_mut()),
+            Some(Subcommand::Idle(args)) => Some(&mut args.hosts),
             Some(Subcommand::Orphans(args)) => Some(&mut args.hosts),
             Some(Subcommand::Record(args)) => Some(&mut args.hosts),
             Some(Subcommand::Wait(args)) => Some(&mut args.hosts),

@@ -23,7 +23,7 @@ pub const FILES: &[(&str, &str)] = &[
     ),
     (
         "$XDG_STATE_HOME/gputop/recorder.json",
-        "Which recording a running `gputop record` writes: `gputop orphans` and `gputop --once` go on from it.",
+        "Which recording a running `gputop record` writes: `gputop orphans` and `gputop --once` go on from it, while `gputop idle` gets the recorder's lines.",
     ),
     (
         "$XDG_STATE_HOME/gputop/rests.json",

@@ -1,12 +1,15 @@
 //! GPUs that a process holds and nobody uses: no kernel ran and nothing moved over PCIe for half an
 //! hour.
+//!
+//! A time without readings ends an idle time: nobody knows whether the GPU was used meanwhile. The
+//! time after it is counted anew, as a lower bound.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{Gpu, Use};
+use crate::protocol::snapshot::{Gpu, GpuProcess, Use};
 
 /// The time after which a GPU that is held and idle counts as held idle.
 pub(crate) const HELD_IDLE_AFTER: Duration = Duration::from_mins(30);
@@ -35,10 +38,14 @@ pub(crate) enum HeldIdle {
 pub(super) struct IdleRecord {
     /// Since when the GPU has been idle while a process held it; `None` while it is not.
     since: Option<Moment>,
-    /// Whether the beginning was seen.
+    /// Whether the beginning was seen; without meaning where `since` is `None`.
     was_seen: bool,
     /// Whether a process holds the GPU, and its use is not known.
     is_unknown: bool,
+    /// The latest reading at which the GPU was in use, or no process held it; `None` before the
+    /// first. Older checkpoints do not have it.
+    #[serde(default)]
+    used_at: Option<Moment>,
     /// The time of the latest reading.
     at: Moment,
 }
@@ -52,26 +59,26 @@ impl IdleRecord {
         }
         let is_continued = self.at != Moment(0) && at.since(self.at) <= LONGEST_GAP;
         let use_of_gpu = is_held(gpu).then(|| is_in_use(gpu));
-        *self = match use_of_gpu {
+        // The PCIe link of a GPU that was in use until now may not be read for some seconds.
+        let was_used = self
+            .used_at
+            .is_some_and(|used| at.since(used) <= LONGEST_GAP);
+        let (since, was_seen, used_at) = match use_of_gpu {
             // A process that comes to an idle GPU holds it from then on.
-            None | Some(Some(true)) => Self {
-                was_seen: true,
-                ..Self::default()
-            },
+            None | Some(Some(true)) => (None, false, Some(at)),
             Some(Some(false)) => match self.since.filter(|_| is_continued) {
-                Some(_) => *self,
-                None => Self {
-                    since: Some(at),
-                    was_seen: self.was_seen && is_continued && !self.is_unknown,
-                    ..Self::default()
-                },
+                Some(since) => (Some(since), self.was_seen, self.used_at),
+                None => (Some(at), was_used, self.used_at),
             },
-            Some(None) => Self {
-                is_unknown: true,
-                ..Self::default()
-            },
+            Some(None) => (None, false, self.used_at),
         };
-        self.at = at;
+        *self = Self {
+            since,
+            was_seen,
+            is_unknown: use_of_gpu == Some(None),
+            used_at,
+            at,
+        };
     }
 
     pub(super) fn held_idle(&self) -> HeldIdle {
@@ -88,9 +95,12 @@ impl IdleRecord {
 
 /// Whether a process computes on the GPU or may do so: one that draws the screen does not count.
 fn is_held(gpu: &Gpu) -> bool {
-    gpu.processes
-        .iter()
-        .any(|process| process.usage != Use::Graphics)
+    gpu.processes.iter().any(computes)
+}
+
+/// Whether a process computes on a GPU or may do so.
+pub(super) fn computes(process: &GpuProcess) -> bool {
+    process.usage != Use::Graphics
 }
 
 /// Whether a kernel ran or data moved; `None` where either is not known and the other shows no use.
@@ -156,6 +166,15 @@ mod tests {
             after(&[idle(1), (2, None, Some(true)), idle(3)]),
             since(3, false)
         );
+        // A GPU that was in use a moment ago was idle from then on at the latest.
+        let used = (1, Some(3.0), Some(true));
+        assert_eq!(
+            after(&[used, (2, Some(0.0), None), idle(12)]),
+            since(12, true)
+        );
+        let unknown = |second| (second, Some(0.0), None);
+        let long = [used, unknown(31), unknown(61), idle(62)];
+        assert_eq!(after(&long), since(62, false));
         // Either shows that it is used.
         assert_eq!(after(&[(1, Some(9.0), None)]), HeldIdle::No);
         assert_eq!(after(&[(1, None, Some(false))]), HeldIdle::No);

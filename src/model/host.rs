@@ -191,6 +191,11 @@ impl HostModel {
         self.restore(past, Some(recorded));
     }
 
+    /// Whether the model went on from what a recorder saw.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.records.recorded.is_some()
+    }
+
     /// Goes on from what an earlier viewer or a recorder saw, and adds news of the time that nobody
     /// saw. Of a past before the last boot, the news only name the file.
     pub(crate) fn begin_after(&mut self, past: &Past) {

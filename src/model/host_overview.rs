@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::HostModel;
 use super::growth::Growing;
 use super::health::TroubleRank;
-use super::held_idle::{HELD_IDLE_AFTER, HeldIdle};
 use super::identity::GpuOrProcess;
+use super::idle_holds::{HeldGpus, scheduled};
 use super::process_total::Total;
 use super::unaccounted;
 use super::user_hues::UserHue;
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::snapshot::{Gpu, GpuProcess, GpuUuid, ProcessId, Reading, Snapshot, Use};
+use crate::base::units::Percent;
+use crate::protocol::snapshot::{Gpu, GpuUuid, Reading, Snapshot, Use};
 
 /// The share of its memory above which a GPU counts as nearly full.
 const NEARLY_FULL: f64 = 0.9;
@@ -55,20 +55,6 @@ pub(crate) struct GpuOverview {
     pub(crate) state: GpuState,
     /// The hue of the user with the most memory on it; `None` without one.
     pub(crate) hue: Option<UserHue>,
-}
-
-/// GPUs that one user holds idle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HeldGpus {
-    /// The places of the GPUs in [`Snapshot::gpus`].
-    pub(crate) gpus: Vec<usize>,
-    /// The process with the most memory there.
-    pub(crate) holder: ProcessId,
-    /// The memory that processes hold there.
-    pub(crate) memory: Bytes,
-    /// Since when all of them are idle, as in [`HeldIdle::Since`].
-    pub(crate) since: Moment,
-    pub(crate) was_seen: bool,
 }
 
 /// A host in one line.
@@ -167,9 +153,7 @@ impl HostModel {
                         None => of_gpu.push((name, memory)),
                     }
                 }
-                // `slurm 4242` names a job; `tmux` and `ssh` do not.
-                let origin = process.facts.origin.as_ref().ok();
-                if let Some(origin) = origin.filter(|origin| origin.as_str().contains(' '))
+                if let Some(origin) = scheduled(process)
                     && !origins.contains(&origin)
                 {
                     origins.push(origin);
@@ -209,7 +193,7 @@ impl HostModel {
                 .reduce(|sum, watts| sum + watts),
             users,
             jobs,
-            held: self.held_gpus(snapshot),
+            held: HeldGpus::by_user(&self.idle_holds()),
         })
     }
 
@@ -227,18 +211,6 @@ impl HostModel {
                 .unaccounted()
                 .iter()
                 .all(|unaccounted| unaccounted.gpu != gpu.uuid)
-    }
-
-    /// How long a GPU that a process holds has been idle.
-    pub(crate) fn held_idle(&self, gpu: &Gpu) -> HeldIdle {
-        self.history()
-            .gpu(&gpu.uuid)
-            .map_or(HeldIdle::Unknown, |history| history.idle.held_idle())
-    }
-
-    fn is_held_idle(&self, gpu: &Gpu) -> bool {
-        matches!(self.held_idle(gpu), HeldIdle::Since { since, .. }
-            if gpu.load.at.since(since) >= HELD_IDLE_AFTER)
     }
 
     /// The places of the GPUs whose memory leaks, or that of a process on them.
@@ -315,55 +287,6 @@ impl HostModel {
             () if usable.iter().all(is_unlisted) => GpuState::Unknown,
             () => GpuState::Busy,
         }
-    }
-
-    /// The GPUs that are held idle, those of one user together.
-    fn held_gpus(&self, snapshot: &Snapshot) -> Vec<HeldGpus> {
-        let mut held: Vec<(Option<&Text>, u64, HeldGpus)> = Vec::new();
-        for (place, gpu) in snapshot.gpus.iter().enumerate() {
-            let HeldIdle::Since { since, was_seen } = self.held_idle(gpu) else {
-                continue;
-            };
-            if !self.is_held_idle(gpu) {
-                continue;
-            }
-            let memory = |listed: &GpuProcess| listed.memory.map_or(0, |memory| memory.0);
-            let Some(largest) = gpu.processes.iter().max_by_key(|listed| memory(listed)) else {
-                continue;
-            };
-            let user = snapshot
-                .process(largest.process)
-                .and_then(|process| process.facts.user.as_ref().ok());
-            let sum = gpu
-                .processes
-                .iter()
-                .map(memory)
-                .fold(0, u64::saturating_add);
-            match held.iter_mut().find(|(known, ..)| *known == user) {
-                Some((_, most, group)) => {
-                    group.gpus.push(place);
-                    group.memory = Bytes(group.memory.0.saturating_add(sum));
-                    if memory(largest) > *most {
-                        (*most, group.holder) = (memory(largest), largest.process);
-                    }
-                    if since > group.since {
-                        (group.since, group.was_seen) = (since, was_seen);
-                    }
-                }
-                None => held.push((
-                    user,
-                    memory(largest),
-                    HeldGpus {
-                        gpus: vec![place],
-                        holder: largest.process,
-                        memory: Bytes(sum),
-                        since,
-                        was_seen,
-                    },
-                )),
-            }
-        }
-        held.into_iter().map(|(.., group)| group).collect()
     }
 }
 

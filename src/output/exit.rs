@@ -20,7 +20,8 @@ pub enum Exit {
     /// `gputop explain` found no message, `gputop analyze` no series, no GPU has the given ID, no
     /// process the PID or job of `gputop wait`, or none a report for `gputop leaks`.
     Nothing = 6,
-    /// `gputop orphans` found orphans, or `gputop leaks` a likely leak.
+    /// `gputop orphans` found orphans, `gputop leaks` a likely leak, or `gputop idle` GPUs that are
+    /// held idle.
     Found = 10,
     /// `gputop free` found too few GPUs.
     NoneFree = 11,

@@ -22,6 +22,15 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest interval between two passes: nobody watches at a longer one.
 pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
+/// The variable with which an agent passes on the lines of a recorder of the same user, as long as
+/// one runs. It is no flag: an earlier gputop ignores a variable, and refuses a flag that it does
+/// not know.
+pub const SHARED_LINES: &str = "GPUTOP_SHARED_LINES";
+
+/// The value of [`SHARED_LINES`] for a report on this host. Any other value is for a viewer of
+/// another host.
+pub const SHARED_LINES_HERE: &str = "here";
+
 /// The options that an agent is started with.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
@@ -39,6 +48,9 @@ pub struct AgentOptions {
     /// The only readings of GPUs to take, each as its path in the JSON of a GPU
     /// (`load.memory_used_bytes`), or `processes` or `instances`. Empty for all but the detail.
     pub only: Vec<String>,
+    /// Whether to pass on the lines of a recorder of the same user on this host, if one runs,
+    /// instead of reading the host again.
+    pub shares_lines: bool,
 }
 
 /// Whether an agent reads a simulated machine instead of its host.

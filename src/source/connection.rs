@@ -317,19 +317,12 @@ impl ProcessLineParser {
 }
 
 /// Sends the event of a line. Returns whether anything still reads events.
-async fn deliver(
-    reporter: &Reporter,
-    kind: ProcessKind,
-    has_past: &mut bool,
-    line: &[u8],
-    parsed: Line,
-) -> bool {
+async fn deliver(reporter: &Reporter, has_past: &mut bool, line: &[u8], parsed: Line) -> bool {
     let host = reporter.host;
     if let Line::Checkpoint(past) = parsed {
-        // One checkpoint of a recorder on another host comes with each connection. More of them
-        // would replace the history of the host again and again.
-        return kind == ProcessKind::Agent
-            || std::mem::replace(has_past, true)
+        // One checkpoint of a recorder comes with each connection. More of them would replace the
+        // history of the host again and again.
+        return std::mem::replace(has_past, true)
             || reporter.send(SourceEvent::Past(host, past)).await;
     }
     if let Some(tap) = &reporter.tap {
@@ -418,9 +411,7 @@ impl ProcessLines {
             let delivered = match parsed {
                 // The agent may be of a later version, which sends more kinds of lines.
                 Ok(None) => continue,
-                Ok(Some(parsed)) => {
-                    deliver(&self.reporter, self.kind, &mut has_past, &line, parsed).await
-                }
+                Ok(Some(parsed)) => deliver(&self.reporter, &mut has_past, &line, parsed).await,
                 Err(reason) if self.parser.translator.is_some() => {
                     return Some(Ending::new(reason));
                 }

@@ -4,7 +4,9 @@ use std::io;
 
 use super::connection::{Connection, ProcessKind, Reporter};
 use crate::base::detach::this_gputop;
-use crate::protocol::agent_options::{AgentOptions, SimulatedMachine};
+use crate::protocol::agent_options::{
+    AgentOptions, SHARED_LINES, SHARED_LINES_HERE, SimulatedMachine,
+};
 use crate::protocol::launchers;
 
 /// Starts an agent and connects to it.
@@ -22,6 +24,9 @@ pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<
     }
     if let Some(lines) = launchers::user_lines() {
         command.env(launchers::VARIABLE, lines);
+    }
+    if options.shares_lines {
+        command.env(SHARED_LINES, SHARED_LINES_HERE);
     }
     let flags = [
         ("--demo", options.demo != SimulatedMachine::None),

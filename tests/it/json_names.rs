@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::cli::json;
 use crate::host::{GIB, Host};
+use crate::idle;
 use crate::orphans::{HostWithOrphan, end_a_process};
 use crate::process_tree::audit_lines;
 use crate::replay::Recorder;
@@ -234,6 +235,23 @@ fn names_of_orphans_stay() {
     check(
         "orphans --json",
         &paths_of_values("orphans --json", &[json(&output)]),
+        Source::Values,
+    );
+}
+
+#[test]
+fn names_of_idle_stay() {
+    let recorder = Recorder::new();
+    let hosts = [
+        idle::via("gpu-01", &idle::lines_after(&recorder, 95)),
+        idle::via("gpu-02", &idle::lines_after(&recorder, 20)),
+    ];
+    let output = recorder
+        .host
+        .run(["idle", "--json", "--via", &hosts[0], "--via", &hosts[1]]);
+    check(
+        "idle --json",
+        &paths_of_values("idle --json", &[json(&output)]),
         Source::Values,
     );
 }

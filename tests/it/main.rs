@@ -47,6 +47,7 @@ mod history;
 mod hostile;
 mod hostile_recordings;
 mod hung_arguments;
+mod idle;
 mod json_names;
 mod leaks;
 mod left_behind;

@@ -28,8 +28,10 @@ use super::process_list_reader::ProcessListReader;
 use super::process_utilization::Utilization;
 use super::wanted::Wanted;
 use crate::agent::{GpuReadings, clock};
-use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle};
+use crate::base::units::{Bytes, Moment, Percent};
+use crate::protocol::snapshot::{
+    Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Use,
+};
 
 /// The readings that a pass takes, and the buffers that all GPUs share.
 #[derive(Debug)]
@@ -162,7 +164,7 @@ impl NvmlGpu {
         if slow && !first {
             self.readings.shares_memory = self.readings.shares_memory || self.shares_memory(&load);
         }
-        let health = slow.then(|| self.health(now, first));
+        let health = slow.then(|| self.health(now, first, &load));
         if !first && !self.is_instance() {
             self.read_detail(pass, now);
         }
@@ -351,7 +353,7 @@ impl NvmlGpu {
         has_none && self.calls.addressing_mode() == Ok(ATS)
     }
 
-    fn health(&mut self, now: Moment, is_first_stage: bool) -> GpuHealth {
+    fn health(&mut self, now: Moment, is_first_stage: bool, load: &GpuLoad) -> GpuHealth {
         let xids = self.readings.health.xids.clone();
         if self.is_instance() {
             return GpuHealth::missing(now, xids, Missing::Unsupported);
@@ -362,7 +364,18 @@ impl NvmlGpu {
             Missing::Unsupported
         };
         let mut health = GpuHealth::missing(now, xids, why);
-        let calls = &mut self.calls;
+        // The processes are those of the pass before.
+        let is_held_without_use = load.sm == Ok(Percent::new(0.0))
+            && self
+                .readings
+                .processes
+                .iter()
+                .any(|process| process.usage != Use::Graphics);
+        let Self {
+            calls,
+            pcie_traffic,
+            ..
+        } = self;
         take! { calls, health:
             mig = read!(calls, nvmlDeviceGetMigMode => [current, pending])
                 .map(|[current, _]| current == 1);
@@ -384,7 +397,12 @@ impl NvmlGpu {
         take! { calls, health:
             pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
             pcie_width = read!(calls, nvmlDeviceGetCurrPcieLinkWidth);
-            pcie_quiet = self.pcie_traffic.is_quiet(calls.pcie_bytes(), now);
+            pcie_quiet = match pcie_traffic.is_quiet(calls.pcie_bytes(), now) {
+                Err(Missing::Unsupported) => {
+                    pcie_traffic.is_sample_quiet(is_held_without_use, now, || calls.pcie_rates())
+                }
+                is_quiet => is_quiet,
+            };
             encoder = engine(read!(calls, nvmlDeviceGetEncoderUtilization => [share, period]));
             decoder = engine(read!(calls, nvmlDeviceGetDecoderUtilization => [share, period]));
         }

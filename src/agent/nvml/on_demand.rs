@@ -64,9 +64,8 @@ impl OnDemand {
         }
         self.rates_due = now.after(RATE_INTERVAL);
         let kilobytes = |rate: u32| Bytes(u64::from(rate) * 1000);
-        detail.pcie_sent = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_SENT)).map(kilobytes);
-        detail.pcie_received =
-            read!(calls, nvmlDeviceGetPcieThroughput(PCIE_RECEIVED)).map(kilobytes);
+        detail.pcie_sent = calls.pcie_rate(PCIE_SENT).map(kilobytes);
+        detail.pcie_received = calls.pcie_rate(PCIE_RECEIVED).map(kilobytes);
         self.read_nvlink(calls, detail, now);
         [
             detail.sm_active,
@@ -118,6 +117,19 @@ impl OnDemand {
             Some(Ok(metric)) => share(metric.value),
             Some(Err(_)) | None => Err(Missing::Unsupported),
         }))
+    }
+}
+
+impl GpuCalls {
+    /// Reads the KB per second that the GPU sends, or receives, over PCIe. NVML measures for 20 ms
+    /// meanwhile.
+    fn pcie_rate(&mut self, direction: u32) -> Reading<u32> {
+        read!(self, nvmlDeviceGetPcieThroughput(direction))
+    }
+
+    /// Reads the KB per second that the GPU sends and receives over PCIe, which takes 40 ms.
+    pub(super) fn pcie_rates(&mut self) -> Reading<[u32; 2]> {
+        Ok([self.pcie_rate(PCIE_SENT)?, self.pcie_rate(PCIE_RECEIVED)?])
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::{
     Verdict,
 };
 use crate::output::labels::growth::full_after;
-use crate::output::labels::{gpu_label, gpu_labels, program};
+use crate::output::labels::{gpu_label, gpu_labels, program, word};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, ProcessId, Snapshot};
 
@@ -128,7 +128,7 @@ impl App {
             line.sentence = format!(
                 "{}: {}, 0 % for {span}",
                 owned(troubled.snapshot, held.holder),
-                held.memory
+                word(held.memory)
             );
         }
         line

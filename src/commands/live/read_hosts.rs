@@ -214,7 +214,11 @@ struct HostProgress {
 impl Watch {
     /// Starts the sources. The caller must be inside of the runtime.
     pub(in crate::commands) fn start(sources: Vec<Source>) -> io::Result<Self> {
-        let is_local = |source: &Source| matches!(source, Source::LocalAgent(agent) if agent.demo == SimulatedMachine::None);
+        // An agent that shares the lines of the recorder gets its past, too.
+        let is_local = |source: &Source| {
+            matches!(source, Source::LocalAgent(agent)
+            if agent.demo == SimulatedMachine::None && !agent.shares_lines)
+        };
         let recorded = sources
             .iter()
             .any(is_local)

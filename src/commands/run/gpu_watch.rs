@@ -56,6 +56,7 @@ fn watch(seen: &Mutex<BTreeMap<ProcessId, LastState>>) {
         readonly: true,
         detail: false,
         only: vec!["processes".to_owned()],
+        shares_lines: false,
     };
     let read = ReadOptions {
         sources: vec![Source::LocalAgent(agent)],

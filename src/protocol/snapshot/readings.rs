@@ -305,7 +305,8 @@ reading_groups! {
         /// The number of PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
         /// Whether less than 4 MB per second moved over PCIe in both directions together since this
-        /// group was read before: calls of NVML move up to 1 MB. Unsupported by older drivers.
+        /// group was read before: calls of NVML move up to 1 MB. Where the driver has no counters, it
+        /// is sampled each 30 seconds while a process holds the GPU and `sm` is 0, else not read.
         pcie_quiet: bool = "pcie_quiet",
         /// Utilization of the video encoder.
         encoder: Percent = "encoder_utilization_percent",

@@ -164,6 +164,7 @@ mod tests {
             readonly: false,
             detail: false,
             only: Vec::new(),
+            shares_lines: false,
         };
         let host = SshHost::new(name, Arc::default(), agent);
         SessionOpening::new(&host, "abc".to_owned(), over_master)

@@ -41,6 +41,7 @@ fn agent() -> AgentOptions {
         readonly: true,
         detail: false,
         only: Vec::new(),
+        shares_lines: false,
     }
 }
 
