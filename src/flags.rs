@@ -232,9 +232,9 @@ impl HostArgs {
         (self.named, self.ssh) = (named, SshSettings { upload, ..ssh });
     }
 
-    /// Sets the lists of hosts, where they are no flag.
-    pub(crate) fn set_lists(&mut self, lists: Vec<HostList>) {
-        self.host = lists;
+    /// Sets the lists of hosts and the files with lists, where they are flags of the subcommand.
+    pub(crate) fn set_lists(&mut self, lists: Vec<HostList>, inventories: Vec<PathBuf>) {
+        (self.host, self.hosts) = (lists, inventories);
     }
 
     /// The hosts that the lists name.

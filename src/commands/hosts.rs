@@ -67,6 +67,14 @@ struct NamedHosts {
     #[arg(value_name = "HOST", value_parser = HostList::from_str)]
     names: Vec<HostList>,
 
+    /// These hosts, too, as `gputop -H` takes them
+    #[arg(short = 'H', long = "host", value_name = "HOST,…", value_parser = HostList::from_str)]
+    more: Vec<HostList>,
+
+    /// The hosts of this file, as for `gputop --hosts`
+    #[arg(long = "hosts", value_name = "FILE")]
+    inventories: Vec<PathBuf>,
+
     #[arg(skip)]
     hosts: HostArgs,
 }
@@ -77,7 +85,8 @@ impl HostsArgs {
         let (HostsAction::Connect(ConnectArgs { named, .. })
         | HostsAction::Disconnect(named)
         | HostsAction::Clean(named)) = &mut self.action;
-        named.hosts.set_lists(named.names.clone());
+        let lists = [named.names.clone(), named.more.clone()].concat();
+        named.hosts.set_lists(lists, named.inventories.clone());
         &mut named.hosts
     }
 }
@@ -89,10 +98,8 @@ impl HostsArgs {
 /// When the folder of the sockets cannot be used, or the standard output cannot be written.
 pub(crate) fn run(args: &HostsArgs) -> anyhow::Result<ExitCode> {
     Ok(match &args.action {
-        HostsAction::Connect(args) if args.named.names.is_empty() => {
-            refuse_nobody("connect gpu-01")
-        }
-        HostsAction::Clean(named) if named.names.is_empty() => refuse_nobody("clean gpu-01"),
+        HostsAction::Connect(args) if args.named.is_nobody() => refuse_nobody("connect gpu-01"),
+        HostsAction::Clean(named) if named.is_nobody() => refuse_nobody("clean gpu-01"),
         HostsAction::Connect(args) if args.from_viewer => connect_for_viewer(args)?,
         HostsAction::Connect(args) => connect(args)?,
         HostsAction::Disconnect(named) => disconnect(named)?,
@@ -118,6 +125,11 @@ fn folder() -> anyhow::Result<PathBuf> {
 }
 
 impl NamedHosts {
+    /// Whether the command line names no host, and no file of hosts.
+    fn is_nobody(&self) -> bool {
+        self.names.is_empty() && self.more.is_empty() && self.inventories.is_empty()
+    }
+
     /// The hosts over ssh. Reports those that have a command of their own.
     fn over_ssh(&self) -> Vec<SshHost> {
         let mut hosts = Vec::new();
@@ -186,7 +198,7 @@ fn connect_for_viewer(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
 
 fn disconnect(named: &NamedHosts) -> anyhow::Result<ExitCode> {
     let masters = Masters::new(folder()?);
-    if named.names.is_empty() {
+    if named.is_nobody() {
         let mut count = 0;
         for socket in masters.sockets().context("cannot list the connections")? {
             count += u32::from(stop_master(&socket)?);

@@ -77,6 +77,21 @@ fn a_host_gets_a_copy_after_its_row_has_said_where() {
         output.stderr
     );
     assert_eq!(copies(&host), [""; 0]);
+
+    // Hosts are named as everywhere else.
+    fs::write(host.path("lab.txt"), "n1\n").expect("/tmp has room");
+    let file = host.path("lab.txt").display().to_string();
+    for hosts in [["-H", "n1"], ["--host", "n[1]"], ["--hosts", file.as_str()]] {
+        let output = run(&mut lab.gputop(["hosts", "clean"].into_iter().chain(hosts)));
+        assert_eq!(
+            output.text(),
+            "n1: there was no copy\n",
+            "{}",
+            output.stderr
+        );
+    }
+    let nobody = run(&mut lab.gputop(["hosts", "clean"]));
+    assert_eq!(nobody.code, 2, "{}", nobody.stderr);
 }
 
 #[test]
