@@ -6,7 +6,7 @@ use super::HostModel;
 use super::growth::Growing;
 use super::health::TroubleRank;
 use super::identity::GpuOrProcess;
-use super::idle_holds::{HeldGpus, scheduled};
+use super::idle_holds::{GpuTime, HeldGpus, scheduled};
 use super::process_total::Total;
 use super::unaccounted;
 use super::user_hues::UserHue;
@@ -75,6 +75,8 @@ pub(crate) struct HostOverview {
     /// `slurm 4242`.
     pub(crate) jobs: Vec<JobOverview>,
     pub(crate) held: Vec<HeldGpus>,
+    /// The GPUs that are held idle times the time, each GPU once.
+    pub(crate) held_time: GpuTime,
 }
 
 /// A job of a scheduler, or a container, on one host.
@@ -183,6 +185,7 @@ impl HostModel {
         let mut jobs: Vec<JobOverview> = jobs.into_values().collect();
         jobs.sort_by_key(|job| std::cmp::Reverse(job.gpus));
         let whole = || whole.iter().map(|gpu| gpu.gpu);
+        let holds = self.idle_holds();
         Some(HostOverview {
             gpus,
             memory_used: Total::sum_bytes(whole().map(|gpu| gpu.load.memory_used)),
@@ -193,7 +196,8 @@ impl HostModel {
                 .reduce(|sum, watts| sum + watts),
             users,
             jobs,
-            held: HeldGpus::by_user(&self.idle_holds()),
+            held: HeldGpus::by_user(&holds, self.now()),
+            held_time: GpuTime::of(holds.iter(), self.now()),
         })
     }
 

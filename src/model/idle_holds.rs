@@ -53,6 +53,8 @@ impl IdleHold {
 /// GPUs that one user holds idle.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HeldGpus {
+    /// `None` where the user is not known.
+    pub(crate) user: Option<Text>,
     /// The places of the GPUs in [`Snapshot::gpus`].
     pub(crate) gpus: Vec<usize>,
     /// The process with the most memory on one of them.
@@ -62,6 +64,8 @@ pub(crate) struct HeldGpus {
     /// Since when all of them are idle, as in [`HeldIdle::Since`].
     pub(crate) since: Moment,
     pub(crate) was_seen: bool,
+    /// The GPUs times the time.
+    pub(crate) time: GpuTime,
 }
 
 /// GPUs times the time since when they are held idle.
@@ -110,7 +114,7 @@ impl std::iter::Sum for GpuTime {
 
 impl HeldGpus {
     /// Joins the holds of each user.
-    pub(super) fn by_user(holds: &[IdleHold]) -> Vec<Self> {
+    pub(crate) fn by_user(holds: &[IdleHold], now: Moment) -> Vec<Self> {
         let mut users: Vec<(&Option<Text>, Vec<&IdleHold>)> = Vec::new();
         for hold in holds {
             match users.iter_mut().find(|(user, _)| **user == hold.user) {
@@ -120,7 +124,7 @@ impl HeldGpus {
         }
         users
             .into_iter()
-            .filter_map(|(_, of_user)| {
+            .filter_map(|(user, of_user)| {
                 let bytes = |hold: &IdleHold| hold.memory.map_or(0, |total| total.bytes.0);
                 // The first of those with the same memory.
                 let largest = of_user.iter().rev().max_by_key(|hold| bytes(hold))?;
@@ -128,11 +132,13 @@ impl HeldGpus {
                 let mut gpus: Vec<usize> = of_user.iter().map(|hold| hold.gpu).collect();
                 gpus.dedup();
                 Some(Self {
+                    user: user.clone(),
                     gpus,
                     holder: largest.holder(),
                     memory: Total::sum(of_user.iter().map(|hold| hold.memory)),
                     since: latest.since,
                     was_seen: latest.was_seen,
+                    time: GpuTime::of(of_user.iter().copied(), now),
                 })
             })
             .collect()

@@ -9,13 +9,19 @@ use std::time::Duration;
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{DATALOADER_WORKER, GpuOrProcess, HostModel, reserved, short_name};
+use crate::model::{DATALOADER_WORKER, GpuOrProcess, GpuTime, HostModel, reserved, short_name};
 use crate::protocol::snapshot::{
     AllocatorUnreadable, ArgvDelay, Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use,
 };
 
 pub(crate) fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
+}
+
+/// Returns GPU-hours: `2.4`, or `≥2.4` for a lower bound.
+pub(crate) fn gpu_hours(time: GpuTime) -> String {
+    let bound = if time.is_lower_bound { "≥" } else { "" };
+    format!("{bound}{:.1}", time.hours())
 }
 
 /// The program's file name and its arguments; `None` if the arguments are not known, or if there

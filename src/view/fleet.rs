@@ -19,6 +19,7 @@ use crate::app::lists::columns::Align;
 use crate::app::lists::gpu_list::gpu_rows;
 use crate::base::units::Percent;
 use crate::model::{GpuState, HostOverview, Severity, UserHue};
+use crate::output::labels::gpu_hours;
 
 /// The heading of the cells, above the column before the first one.
 const GPU: &str = "GPU ";
@@ -57,17 +58,17 @@ pub(super) fn draw_header(buffer: &mut Buffer, theme: Theme, app: &App, area: Ar
         pen.put(format!(" ({} without data)", totals.unread), theme.dim());
     }
     // The parts of the busy GPUs go first where there is no room.
-    let parts = [true, false].map(|has_details| total_parts(theme, &totals, has_details));
+    let parts = [
+        TotalDetails::WithHours,
+        TotalDetails::Counts,
+        TotalDetails::None,
+    ]
+    .map(|details| total_parts(theme, &totals, details));
     let width = |parts: &[(String, Style)]| -> usize {
         parts.iter().map(|(words, _)| words.width() + 2).sum()
     };
-    let [long, short] = &parts;
-    let shown = if width(long) <= pen.room() {
-        long
-    } else {
-        short
-    };
-    for (words, style) in shown {
+    let fitting = parts.iter().find(|parts| width(parts) <= pen.room());
+    for (words, style) in fitting.unwrap_or(&parts[2]) {
         if words.width() + 2 > pen.room() {
             break;
         }
@@ -75,15 +76,29 @@ pub(super) fn draw_header(buffer: &mut Buffer, theme: Theme, app: &App, area: Ar
     }
 }
 
-/// The words of the totals: `64 GPUs: 41 busy (4 held, 1 leaks)`, `14 free`, `1 sick`, `8 unknown`.
-fn total_parts(theme: Theme, totals: &FleetTotals, has_details: bool) -> Vec<(String, Style)> {
+/// The details of the busy GPUs in the totals.
+#[derive(Clone, Copy, PartialEq)]
+enum TotalDetails {
+    WithHours,
+    Counts,
+    None,
+}
+
+/// The words of the totals: `64 GPUs: 41 busy (4 held for 2.4 GPU-hours, 1 leaks)`, `14 free`, `1
+/// sick`, `8 unknown`.
+fn total_parts(theme: Theme, totals: &FleetTotals, shown: TotalDetails) -> Vec<(String, Style)> {
+    let held = if shown == TotalDetails::WithHours {
+        format!("held for {} GPU-hours", gpu_hours(totals.held_time))
+    } else {
+        "held".to_owned()
+    };
     let details: Vec<String> = [
-        (totals.held, "held"),
+        (totals.held, held.as_str()),
         (totals.leaks, "leaks"),
         (totals.orphans, "orphaned"),
     ]
     .into_iter()
-    .filter(|(count, _)| *count > 0 && has_details)
+    .filter(|(count, _)| *count > 0 && shown != TotalDetails::None)
     .map(|(count, word)| format!("{count} {word}"))
     .collect();
     let details = if details.is_empty() {

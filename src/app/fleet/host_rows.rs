@@ -10,7 +10,7 @@ use super::host_sort::natural_order;
 use super::host_trouble::DataTrouble;
 use crate::app::App;
 use crate::base::text::Text;
-use crate::model::{FleetJob, GpuState, HostModel, HostOverview, UserHue};
+use crate::model::{FleetJob, GpuState, GpuTime, HostModel, HostOverview, UserHue};
 use crate::output::labels::visible_gpus::sees_some;
 use crate::protocol::host_key::HostKey;
 
@@ -42,6 +42,8 @@ pub(crate) struct FleetTotals {
     pub(crate) gpus: usize,
     pub(crate) busy: usize,
     pub(crate) held: usize,
+    /// The held GPUs times the time for which they have been idle.
+    pub(crate) held_time: GpuTime,
     pub(crate) leaks: usize,
     pub(crate) orphans: usize,
     pub(crate) free: usize,
@@ -113,6 +115,9 @@ impl App {
             };
             let is_read = self.trouble(host).is_none();
             totals.gpus += overview.gpus.len();
+            if is_read {
+                totals.held_time = [totals.held_time, overview.held_time].into_iter().sum();
+            }
             for gpu in &overview.gpus {
                 let state = if is_read {
                     gpu.state

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{PageLine, Writer};
 use crate::app::lists::user_totals::{UserTotals, user_totals};
 use crate::base::text::Text;
-use crate::base::units::Percent;
-use crate::model::{Fleet, HostModel, ProcessHistory, Window};
-use crate::output::labels::{gpu_labels, period};
+use crate::base::units::{Elapsed, Percent};
+use crate::model::{Fleet, HeldGpus, HostModel, ProcessHistory, Window};
+use crate::output::labels::{gpu_hours, gpu_labels, period};
 use crate::protocol::snapshot::Gpu;
 
 /// The longest time that the hours are counted over.
@@ -78,6 +78,7 @@ fn describe_host(writer: &mut Writer, model: &HostModel) {
     if users.len() > 1 {
         writer.field("all", figures(model, &all, all_hours));
     }
+    describe_held_idle(writer, model);
     let seen = seen(model);
     writer.field("", "");
     writer.field(
@@ -87,6 +88,26 @@ fn describe_host(writer: &mut Writer, model: &HostModel) {
             period(Duration::from_secs(seen.as_secs().max(60) / 60 * 60))
         ),
     );
+}
+
+/// Writes which GPUs each user holds idle now, and for how long.
+fn describe_held_idle(writer: &mut Writer, model: &HostModel) {
+    let Some(snapshot) = model.latest() else {
+        return;
+    };
+    for held in HeldGpus::by_user(&model.idle_holds(), model.now()) {
+        let user = held.user.as_ref().map_or("?", Text::as_str);
+        let gpus = gpu_labels(snapshot, &held.gpus);
+        let bound = if held.was_seen { "" } else { "≥ " };
+        let idle = Elapsed(model.now().since(held.since));
+        writer.field(
+            "held idle",
+            format!(
+                "{user}: GPU {gpus}, 0 % SM and a quiet PCIe link for {bound}{idle}, {} GPU-hours",
+                gpu_hours(held.time)
+            ),
+        );
+    }
 }
 
 fn figures(model: &HostModel, totals: &UserTotals, hours: GpuHours) -> String {
@@ -169,4 +190,38 @@ fn hours_on(model: &HostModel, gpu: &Gpu) -> BTreeMap<Text, GpuHours> {
 
 fn user(process: &ProcessHistory) -> Option<Text> {
     process.facts()?.user.clone().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::page::PageLine;
+    use crate::base::units::Bytes;
+    use crate::protocol::snapshot::example;
+
+    #[test]
+    fn a_user_who_holds_gpus_idle_has_a_line_with_the_gpu_hours() {
+        let mut at = (0..2).fold(example::host(3), |at, gpu| {
+            at.with(7, "python notebook.py", gpu, Bytes::from_gib(30))
+        });
+        let mut model = HostModel::default();
+        for _ in 0..=62 {
+            for gpu in &mut at.gpus {
+                (gpu.load.sm, gpu.health.pcie_quiet) = (Ok(Percent::new(0.0)), Ok(true));
+            }
+            model.replace(at.clone());
+            at = at.later(30);
+        }
+        let mut writer = Writer {
+            width: 120,
+            lines: Vec::new(),
+        };
+        describe_host(&mut writer, &model);
+        let line = writer.lines.iter().find_map(|line| match line {
+            PageLine::Field(label, text) if label == "held idle" => Some(text.as_str()),
+            _ => None,
+        });
+        let expected = "alice: GPU 0,1, 0 % SM and a quiet PCIe link for ≥ 31m00s, ≥1.0 GPU-hours";
+        assert_eq!(line, Some(expected));
+    }
 }

@@ -88,7 +88,7 @@ impl HeldRow<'_> {
             self.host.to_owned(),
             self.user().unwrap_or("?").to_owned(),
             labels::gpu_labels(self.snapshot, &self.places()),
-            hours(self.time()),
+            labels::gpu_hours(self.time()),
             format!("{bound}{idle}"),
             labels::word(self.memory()).replace(' ', ""),
             self.largest().holder().pid.to_string(),
@@ -138,10 +138,4 @@ impl HeldRow<'_> {
             "sentence": self.evidence(),
         })
     }
-}
-
-/// `2.4`, or `≥2.4` for a lower bound.
-pub(super) fn hours(time: GpuTime) -> String {
-    let bound = if time.is_lower_bound { "≥" } else { "" };
-    format!("{bound}{:.1}", time.hours())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::held_row::{HeldRow, hours};
+use super::held_row::HeldRow;
 use super::unknown_gpus::{self, UnknownGpus};
 use crate::base::time::WallClock;
 use crate::commands::live::read_hosts::HostState;
@@ -79,7 +79,10 @@ impl<'a> IdleTotals<'a> {
     fn words(&self) -> String {
         let count = self.gpus.len();
         let plural = if count == 1 { "" } else { "s" };
-        format!("{count} GPU{plural}, {} GPU-hours", hours(self.time))
+        format!(
+            "{count} GPU{plural}, {} GPU-hours",
+            labels::gpu_hours(self.time)
+        )
     }
 
     fn json(&self) -> Value {

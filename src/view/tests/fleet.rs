@@ -176,6 +176,13 @@ fn the_first_line_counts_each_gpu_once_and_has_the_time_of_the_viewer() {
 }
 
 #[test]
+fn the_first_line_of_a_wide_screen_has_the_gpu_hours_of_held_gpus() {
+    let lab = eight_hosts((120, 40));
+    let line = &lab.lines()[0];
+    assert!(line.contains("(4 held for ≥2.4 GPU-hours)"), "{line}");
+}
+
+#[test]
 fn troubles_come_first_each_with_its_place_its_user_and_its_time() {
     let lab = eight_hosts((120, 40));
     let troubles = lab.lines()[1..4].join("\n");
