@@ -2,7 +2,9 @@
 //!
 //! A GPU must have been idle for half an hour, which a report that has just begun has not seen. So
 //! it goes on from what a recorder of the same user has seen on the host, or watches the host first.
+//! With `--slurm`, it also lists the GPUs that the job has and no process holds.
 
+mod allocated;
 mod held_row;
 mod report;
 #[cfg(test)]
@@ -17,7 +19,7 @@ use clap::Args;
 use self::report::IdleReport;
 use super::live::read_hosts;
 use crate::base::units::parse_span;
-use crate::files::local_time::utc_offset;
+use crate::files::local_time::{unix_ms, utc_offset};
 use crate::flags::{HostArgs, OutputArgs, ReadArgs, ReadOptions};
 use crate::model::{HELD_IDLE_AFTER, HostModel};
 use crate::output::{self, Exit, TextStyle, table};
@@ -53,6 +55,15 @@ const UNTIL_PCIE_IS_KNOWN: Duration = Duration::from_secs(25);
 /// An agent that has written more lines than this began before this report.
 const LINES_OF_A_NEW_AGENT: u64 = 10;
 
+/// The time where gputop runs.
+#[derive(Debug, Clone, Copy)]
+struct NowHere {
+    /// Milliseconds since 1970 (UTC).
+    unix_ms: u64,
+    /// Seconds ahead of UTC; `None` where the time zone is not known.
+    utc_offset: Option<i32>,
+}
+
 /// Prints who holds GPUs idle. Fails if no agent can be started, or if the standard output cannot
 /// be written.
 pub(crate) fn run(args: &IdleArgs) -> anyhow::Result<ExitCode> {
@@ -72,7 +83,12 @@ pub(crate) fn run(args: &IdleArgs) -> anyhow::Result<ExitCode> {
                     output::print_error(&read_hosts::sentence_on(host, trouble));
                 }
             }
-            let report = IdleReport::of(hosts, args.user.as_deref(), args.watch, utc_offset());
+            let job = args.hosts.asked_job().map(|asked| asked.job);
+            let now = NowHere {
+                unix_ms: unix_ms(),
+                utc_offset: utc_offset(),
+            };
+            let report = IdleReport::of(hosts, args.user.as_deref(), args.watch, now, job.as_ref());
             if args.output.json {
                 output::print_json(&report.json())?;
             } else {

@@ -46,6 +46,10 @@ pub(super) struct IdleRecord {
     /// first. Older checkpoints do not have it.
     #[serde(default)]
     used_at: Option<Moment>,
+    /// Since when no process has held the GPU, and whether the beginning was seen; `None` while one
+    /// holds it, or that is not known. Older checkpoints do not have it.
+    #[serde(default)]
+    unheld: Option<(Moment, bool)>,
     /// The time of the latest reading.
     at: Moment,
 }
@@ -58,7 +62,19 @@ impl IdleRecord {
             return;
         }
         let is_continued = self.at != Moment(0) && at.since(self.at) <= LONGEST_GAP;
-        let use_of_gpu = is_held(gpu).then(|| is_in_use(gpu));
+        let use_of_gpu = if is_held(gpu) {
+            Some(is_in_use(gpu))
+        } else if gpu.missing.processes.is_none() {
+            None
+        } else {
+            // Nobody knows whether a process holds it; one that computes does.
+            Some(is_in_use(gpu).filter(|is_used| *is_used))
+        };
+        let unheld = use_of_gpu.is_none().then(|| {
+            let was_held = is_continued && self.unheld.is_none() && !self.is_unknown;
+            let before = self.unheld.filter(|_| is_continued);
+            before.unwrap_or((at, was_held))
+        });
         // The PCIe link of a GPU that was in use until now may not be read for some seconds.
         let was_used = self
             .used_at
@@ -77,8 +93,15 @@ impl IdleRecord {
             was_seen,
             is_unknown: use_of_gpu == Some(None),
             used_at,
+            unheld,
             at,
         };
+    }
+
+    /// Since when no process has held the GPU, and whether the beginning was seen; `None` while one
+    /// holds it, or that is not known.
+    pub(super) fn unheld_since(&self) -> Option<(Moment, bool)> {
+        self.unheld
     }
 
     pub(super) fn held_idle(&self) -> HeldIdle {
@@ -188,11 +211,39 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_is_unheld_since_its_last_process_ended_while_its_processes_are_known() {
+        let mut record = IdleRecord::default();
+        let held = host(1)
+            .with(7, "jupyter", 0, Bytes::from_gib(9))
+            .gpus
+            .remove(0);
+        let free = host(1).gpus.remove(0);
+        let mut add = |second: u64, gpu: &Gpu, missing| {
+            let mut gpu = gpu.clone();
+            gpu.load.at = Moment(second * 1000);
+            (gpu.load.sm, gpu.health.pcie_quiet) = (Ok(Percent::new(0.0)), Ok(true));
+            gpu.missing.processes = missing;
+            record.add_readings(&gpu);
+            record
+                .unheld_since()
+                .map(|(since, was_seen)| (since.0 / 1000, was_seen))
+        };
+        assert_eq!(add(1, &held, None), None);
+        assert_eq!(add(2, &free, None), Some((2, true)));
+        assert_eq!(add(50, &free, None), Some((2, true)));
+        assert_eq!(add(51, &free, Some(Missing::Denied)), None);
+        assert_eq!(add(52, &free, None), Some((52, false)));
+        // Nobody read for a while.
+        assert_eq!(add(200, &free, None), Some((200, false)));
+    }
+
+    #[test]
     fn a_gpu_without_a_process_is_not_held() {
         let mut record = IdleRecord::default();
         let mut gpu = host(1).gpus.remove(0);
         (gpu.load.sm, gpu.health.pcie_quiet) = (Ok(Percent::new(0.0)), Ok(true));
         record.add_readings(&gpu);
         assert_eq!(record.held_idle(), HeldIdle::No);
+        assert_eq!(record.unheld_since(), Some((gpu.load.at, false)));
     }
 }

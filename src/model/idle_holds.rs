@@ -153,6 +153,12 @@ impl HostModel {
             .map_or(HeldIdle::Unknown, |history| history.idle.held_idle())
     }
 
+    /// Since when no process has held a GPU, and whether the beginning was seen. `None` while one
+    /// holds it, or that is not known.
+    pub(crate) fn unheld_since(&self, gpu: &Gpu) -> Option<(Moment, bool)> {
+        self.history().gpu(&gpu.uuid)?.idle.unheld_since()
+    }
+
     /// Whether processes have held the GPU idle for half an hour, these or others.
     pub(super) fn is_held_idle(&self, gpu: &Gpu) -> bool {
         matches!(self.held_idle(gpu), HeldIdle::Since { since, .. }

@@ -20,8 +20,10 @@ use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::idle;
 use crate::orphans::{HostWithOrphan, end_a_process};
+use crate::process::run;
 use crate::process_tree::audit_lines;
 use crate::replay::Recorder;
+use crate::slurm::SlurmLab;
 
 /// The types of the values at each path.
 type Paths = BTreeMap<String, BTreeSet<String>>;
@@ -249,9 +251,12 @@ fn names_of_idle_stay() {
     let output = recorder
         .host
         .run(["idle", "--json", "--via", &hosts[0], "--via", &hosts[1]]);
+    let slurm = SlurmLab::new();
+    slurm.let_the_job_run_for_days();
+    let of_job = run(&mut slurm.ssh.gputop(["idle", "--json", "--slurm", "4242"]));
     check(
         "idle --json",
-        &paths_of_values("idle --json", &[json(&output)]),
+        &paths_of_values("idle --json", &[json(&output), json(&of_job)]),
         Source::Values,
     );
 }

@@ -36,13 +36,13 @@ fi
 "#;
 
 /// A cluster of two nodes, n1 with two GPUs and n2 with one, and a job that has one GPU of each.
-struct SlurmLab {
-    ssh: SshLab,
+pub(crate) struct SlurmLab {
+    pub(crate) ssh: SshLab,
     _nodes: [Host; 2],
 }
 
 impl SlurmLab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ssh = SshLab::new();
         for (name, script) in [("squeue", SQUEUE), ("scontrol", SCONTROL), ("srun", SRUN)] {
             ssh.install_script(name, script);
@@ -56,6 +56,12 @@ impl SlurmLab {
             );
         }
         Self { ssh, _nodes: nodes }
+    }
+
+    /// Lets the job have run for two days, and not for two minutes.
+    pub(crate) fn let_the_job_run_for_days(&self) {
+        let squeue = SQUEUE.replace("2:06", "2-06:00:00");
+        self.ssh.install_script("squeue", &squeue);
     }
 
     fn calls(&self, program: &str) -> Vec<String> {
@@ -81,6 +87,34 @@ fn the_nodes_of_a_job_are_read_over_ssh_after_one_question() {
     assert_eq!(names(&output.text()), ["n2", "n1"]);
     assert_eq!(lab.calls("squeue").len(), 1);
     assert_eq!(lab.calls("srun").len(), 0);
+}
+
+#[test]
+fn the_gpus_that_a_job_has_and_nobody_uses_are_known_after_half_an_hour() {
+    let lab = SlurmLab::new();
+    let idle = |args: &[&'static str]| {
+        let args = ["idle", "--slurm", "4242"].iter().chain(args);
+        run(&mut lab.ssh.gputop(args.copied()))
+    };
+    let output = idle(&[]);
+    assert_eq!(output.code, 0, "{}{}", output.text(), output.stderr);
+    let sentence = "slurm 4242 of alice: no GPU without a process for 30 minutes as of ";
+    assert!(output.text().contains(sentence), "{}", output.text());
+
+    lab.let_the_job_run_for_days();
+    let output = idle(&["--json"]);
+    assert_eq!(output.code, 5, "{}{}", output.text(), output.stderr);
+    let report: Value = serde_json::from_str(&output.text()).expect("JSON");
+    let job = &report["allocated"][0];
+    assert_eq!(
+        (&job["job"], &job["is_counted"]),
+        (&"slurm 4242".into(), &true.into())
+    );
+    assert_eq!(job["allocated_gpu_count"], 2, "{report:#}");
+    let hosts = [&job["unknown"][0]["host"], &job["unknown"][1]["host"]];
+    assert_eq!(hosts, ["n1", "n2"], "{report:#}");
+    let why = job["unknown"][0]["sentence"].as_str().expect("a sentence");
+    assert!(why.starts_with("GPU 1: no process, but seen for "), "{why}");
 }
 
 #[test]

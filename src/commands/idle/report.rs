@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::NowHere;
+use super::allocated::AllocatedJob;
 use super::held_row::HeldRow;
 use super::unknown_gpus::{self, UnknownGpus};
 use crate::base::time::WallClock;
@@ -15,6 +17,7 @@ use crate::model::{GpuTime, HELD_IDLE_AFTER, HostModel, IdleHold};
 use crate::output::Exit;
 use crate::output::labels;
 use crate::output::table::{self, Heading};
+use crate::protocol::slurm_job::SlurmJob;
 use crate::protocol::snapshot::{Gpu, Process, Snapshot, Use};
 
 const COLUMNS: [Heading; 8] = [
@@ -37,6 +40,8 @@ struct IdleHost<'a> {
 /// The report on all hosts.
 pub(super) struct IdleReport<'a> {
     hosts: Vec<IdleHost<'a>>,
+    /// The job of `--slurm`; `None` without it.
+    allocated: Option<AllocatedJob<'a>>,
     /// The user with the most GPU-hours first.
     rows: Vec<HeldRow<'a>>,
     /// How long the hosts were watched.
@@ -96,12 +101,13 @@ impl<'a> IdleTotals<'a> {
 
 impl<'a> IdleReport<'a> {
     /// Reports on hosts, and on what `user` holds there, or all users. `me` is the user who runs
-    /// gputop on the host. `utc_offset` is the viewer's, in seconds.
+    /// gputop on the host. `job` is the job of `--slurm`.
     pub(super) fn of(
         hosts: &'a [HostState<'a>],
         user: Option<&str>,
         watched: Duration,
-        utc_offset: Option<i32>,
+        now: NowHere,
+        job: Option<&'a SlurmJob>,
     ) -> Self {
         let mut rows = Vec::new();
         let mut known = Vec::new();
@@ -110,7 +116,8 @@ impl<'a> IdleReport<'a> {
             if let Some((model, snapshot)) = state.seen {
                 unknown =
                     unknown_gpus::find(model, snapshot, |gpu| may_be_held_by(snapshot, gpu, user));
-                let clock = utc_offset
+                let clock = now
+                    .utc_offset
                     .map(|offset| WallClock::new(snapshot.at, snapshot.unix_ms, offset))
                     .or_else(|| model.wall_clock());
                 rows.extend(
@@ -129,6 +136,7 @@ impl<'a> IdleReport<'a> {
         }
         let mut report = Self {
             hosts: known,
+            allocated: job.map(|job| AllocatedJob::find(job, hosts, now)),
             rows,
             watched,
         };
@@ -183,15 +191,22 @@ impl<'a> IdleReport<'a> {
     }
 
     pub(super) fn exit(&self) -> Exit {
-        if !self.rows.is_empty() {
+        if !self.rows.is_empty() || self.allocated.as_ref().is_some_and(AllocatedJob::is_found) {
             return Exit::Found;
         }
         let exits: Vec<Exit> = self.hosts.iter().map(IdleHost::exit).collect();
-        Exit::combined(&exits)
+        match Exit::combined(&exits) {
+            Exit::Success if !self.is_complete() => Exit::Partial,
+            exit => exit,
+        }
     }
 
     fn is_complete(&self) -> bool {
         self.hosts.iter().all(IdleHost::is_complete)
+            && self
+                .allocated
+                .as_ref()
+                .is_none_or(AllocatedJob::is_complete)
     }
 
     pub(super) fn text(&self) -> String {
@@ -203,6 +218,7 @@ impl<'a> IdleReport<'a> {
         } else {
             vec!["no GPU is known to be held idle".to_owned()]
         };
+        lines.extend(self.allocated.iter().flat_map(AllocatedJob::lines));
         lines.extend(self.unknown_sentences(has_many));
         lines.join("\n") + "\n"
     }
@@ -309,6 +325,7 @@ impl<'a> IdleReport<'a> {
             "idle_after_seconds": HELD_IDLE_AFTER.as_secs(),
             "users": users.collect::<Vec<_>>(),
             "held": self.rows.iter().map(HeldRow::json).collect::<Vec<_>>(),
+            "allocated": self.allocated.iter().map(AllocatedJob::json).collect::<Vec<_>>(),
             "unknown": self.hosts.iter().flat_map(IdleHost::unknown_json).collect::<Vec<_>>(),
             "hosts": self.hosts.iter().map(IdleHost::json).collect::<Vec<_>>(),
         });

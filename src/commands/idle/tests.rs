@@ -5,6 +5,7 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent};
 use crate::commands::live::read_hosts::HostState;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::slurm_job::{SlurmJob, SlurmNode};
 use crate::protocol::snapshot::{Snapshot, example};
 
 /// A host that is read each ten seconds for so many minutes, without any use of its GPUs.
@@ -47,6 +48,12 @@ fn three_jobs() -> Snapshot {
     quiet(at)
 }
 
+/// 2026-07-14T09:30:00Z, without a known time zone.
+const NOW: NowHere = NowHere {
+    unix_ms: 1_784_016_000_000 + 90 * 60_000,
+    utc_offset: None,
+};
+
 fn state<'a>(key: u16, name: &'a str, model: &'a HostModel) -> HostState<'a> {
     HostState {
         key: HostKey(key),
@@ -61,7 +68,7 @@ fn state<'a>(key: u16, name: &'a str, model: &'a HostModel) -> HostState<'a> {
 }
 
 fn report<'a>(hosts: &'a [HostState<'a>], user: Option<&str>) -> IdleReport<'a> {
-    IdleReport::of(hosts, user, Duration::ZERO, None)
+    IdleReport::of(hosts, user, Duration::ZERO, NOW, None)
 }
 
 #[track_caller]
@@ -204,4 +211,131 @@ fn a_host_that_could_not_be_read_is_an_error_unless_another_has_something() {
     let json = found.json();
     assert_eq!(json["is_complete"], false);
     assert_eq!(json["hosts"][1]["trouble"], "no route to host");
+}
+
+/// A job on nodes with these GPUs, which has run for so many minutes, and of which Slurm was asked
+/// so many minutes ago.
+fn slurm_job(nodes: &[(&str, &[u32])], run_minutes: u64, asked_minutes_ago: u64) -> SlurmJob {
+    SlurmJob {
+        number: 4242,
+        task: None,
+        name: "llama".into(),
+        user: "alice".into(),
+        state: "RUNNING".into(),
+        run_time: Some(Duration::from_mins(run_minutes)),
+        nodes: nodes
+            .iter()
+            .map(|(name, gpus)| SlurmNode {
+                name: (*name).into(),
+                gpus: Some(gpus.to_vec()),
+            })
+            .collect(),
+        asked_at: NOW.unix_ms - asked_minutes_ago * 60_000,
+    }
+}
+
+/// A host with a process on the first of four GPUs, which was read for so many minutes.
+fn one_in_use(minutes: u64) -> HostModel {
+    let mut at = example::host(4).with(7, "python train.py", 0, Bytes::from_gib(30));
+    for (minor, gpu) in (0..).zip(&mut at.gpus) {
+        gpu.facts.minor = Ok(minor);
+        // The first GPU is in use over PCIe.
+        gpu.health.pcie_quiet = Ok(false);
+    }
+    idle_for(at, minutes)
+}
+
+#[track_caller]
+fn check_slurm(job: &SlurmJob, hosts: &[HostState<'_>], exit: Exit, expected: &[&str]) {
+    let now = NowHere {
+        utc_offset: Some(0),
+        ..NOW
+    };
+    let report = IdleReport::of(hosts, None, Duration::ZERO, now, Some(job));
+    let text = report.text();
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected, "\n{text}");
+    assert_eq!(report.exit(), exit);
+    let json = report.json();
+    assert_eq!(
+        json["is_complete"],
+        exit == Exit::Success || exit == Exit::Found
+    );
+}
+
+#[test]
+fn gpus_of_a_job_without_any_process_count_for_the_time_that_the_job_has_them() {
+    let model = one_in_use(90);
+    let hosts = [state(0, "gpu-01", &model), state(1, "gpu-02", &model)];
+    // Another job has the other GPUs of gpu-02.
+    let nodes: &[(&str, &[u32])] = &[("gpu-01", &[0, 1, 2]), ("gpu-02", &[0])];
+    check_slurm(
+        &slurm_job(nodes, 50, 10),
+        &hosts,
+        Exit::Found,
+        &[
+            "no GPU is held idle",
+            "slurm 4242 of alice: no process on 2 of 4 GPUs as of 09:20: 2.0 GPU-hours",
+            "         gpu-01: GPU 1,2 for 1h00m",
+        ],
+    );
+    // The job is older than the first look.
+    check_slurm(
+        &slurm_job(nodes, 500, 10),
+        &hosts,
+        Exit::Found,
+        &[
+            "no GPU is held idle",
+            "slurm 4242 of alice: no process on 2 of 4 GPUs as of 09:20: ≥3.0 GPU-hours",
+            "         gpu-01: GPU 1,2 for ≥1h30m",
+        ],
+    );
+    // A job that has just begun has no process yet.
+    check_slurm(
+        &slurm_job(nodes, 19, 10),
+        &hosts,
+        Exit::Success,
+        &[
+            "no GPU is held idle",
+            "slurm 4242 of alice: no GPU without a process for 30 minutes as of 09:20",
+        ],
+    );
+}
+
+#[test]
+fn an_answer_of_slurm_that_is_older_than_half_an_hour_is_shown_and_not_counted() {
+    let model = one_in_use(90);
+    let hosts = [state(0, "gpu-01", &model)];
+    check_slurm(
+        &slurm_job(&[("gpu-01", &[0, 1])], 50, 31),
+        &hosts,
+        Exit::Partial,
+        &[
+            "no GPU is known to be held idle",
+            "slurm 4242 of alice: no process on 1 of 2 GPUs as of 08:59: not counted, since Slurm was asked more than 30 minutes ago",
+            "         gpu-01: GPU 1 for 1h21m",
+        ],
+    );
+}
+
+#[test]
+fn a_job_whose_gpus_were_seen_for_a_short_time_or_not_at_all_is_unknown() {
+    let model = one_in_use(2);
+    let hosts = [state(0, "gpu-01", &model)];
+    let mut job = slurm_job(&[("gpu-01", &[1, 9]), ("gpu-02", &[0])], 50, 0);
+    job.nodes.push(SlurmNode {
+        name: "gpu-01".into(),
+        gpus: None,
+    });
+    check_slurm(
+        &job,
+        &hosts,
+        Exit::Partial,
+        &[
+            "no GPU is known to be held idle",
+            "slurm 4242 of alice: not known on gpu-01: GPU 1: no process, but seen for 2m00s only",
+            "slurm 4242 of alice: not known on gpu-01: GPU 9: no GPU has this number there",
+            "slurm 4242 of alice: not known on gpu-02: it was not read",
+            "slurm 4242 of alice: not known on gpu-01: Slurm does not say which GPUs the job has there",
+        ],
+    );
 }
