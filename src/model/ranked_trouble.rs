@@ -35,12 +35,7 @@ impl HostModel {
             .as_ref()
             .is_some_and(|trouble| trouble.cause == Cause::Hung)
         {
-            troubles.push(RankedTrouble {
-                rank: TroubleRank::Lost,
-                subject: None,
-                is_mine: true,
-                left: None,
-            });
+            troubles.push(RankedTrouble::of_driver());
         }
         // A MIG instance has the troubles of its GPU.
         for gpu in snapshot
@@ -78,6 +73,21 @@ impl HostModel {
         }
         troubles.sort_by_key(RankedTrouble::urgency);
         troubles
+    }
+
+    /// Whether a driver is installed on the host and does not run, so that no GPU is listed. A host
+    /// without NVML may have none.
+    pub(crate) fn has_broken_driver(&self) -> bool {
+        let Some(snapshot) = self.latest() else {
+            return false;
+        };
+        let is_broken = |trouble: &Trouble| {
+            matches!(
+                trouble.cause,
+                Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Failed
+            )
+        };
+        snapshot.gpus.is_empty() && snapshot.driver.trouble.as_ref().is_some_and(is_broken)
     }
 
     /// The verdicts on processes that are left on any GPU, as in [`Self::leftovers_on`].
@@ -124,8 +134,17 @@ impl HostModel {
 impl RankedTrouble {
     /// No data comes from the host.
     pub(crate) fn of_silence() -> Self {
+        Self::of_host(TroubleRank::Silent)
+    }
+
+    /// The driver of the host does not run, or does not answer.
+    pub(crate) fn of_driver() -> Self {
+        Self::of_host(TroubleRank::Lost)
+    }
+
+    fn of_host(rank: TroubleRank) -> Self {
         Self {
-            rank: TroubleRank::Silent,
+            rank,
             subject: None,
             is_mine: true,
             left: None,

@@ -157,9 +157,12 @@ impl App {
         let hosts = fleet.hosts().flat_map(|(host, model)| {
             let silent = self.trouble(host).filter(|_| fleet.has_many());
             let silent = silent.map(|_| RankedTrouble::of_silence());
+            // One host without a driver has a page that says so, and no other list.
+            let broken = fleet.has_many() && silent.is_none() && model.has_broken_driver();
             model
                 .troubles()
                 .into_iter()
+                .chain(broken.then(RankedTrouble::of_driver))
                 .chain(silent)
                 .map(move |trouble| (host, trouble))
                 .collect::<Vec<_>>()

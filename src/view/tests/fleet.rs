@@ -236,6 +236,8 @@ fn a_host_without_a_driver_says_so_on_its_row_and_leaves_the_others_as_they_are(
             .contains("the NVIDIA driver is not loaded")
     );
     assert!(lab.line("gpu-02 ").contains("512/640G"));
+    let line = lab.line("x gpu-05 ");
+    assert!(line.contains("the driver: failed since 12:41"), "{line}");
     // The same in the lists, whose headings stay.
     lab.press(&[KeyCode::Char('f')]);
     let lines = lab.lines();
@@ -244,9 +246,25 @@ fn a_host_without_a_driver_says_so_on_its_row_and_leaves_the_others_as_they_are(
     assert!(lines.iter().any(|line| is_heading(&line)), "{text}");
     let row = lines
         .iter()
-        .find(|line| line.contains("gpu-05 "))
+        .find(|line| line.starts_with(" gpu-05 "))
         .expect("it has a row");
     assert!(row.contains("the NVIDIA driver is not loaded"), "{text}");
+}
+
+#[test]
+fn a_host_where_no_driver_is_installed_is_in_no_trouble() {
+    let mut lab = eight_hosts((80, 24));
+    lab.hosts[4].gpus.clear();
+    lab.hosts[4].driver.trouble = Some(Trouble {
+        cause: Cause::NoLibrary,
+        sentence: "no NVML on this host".into(),
+        call: None,
+        since: lab.hosts[4].at,
+    });
+    lab.pass(1, &[5]);
+    assert!(lab.line("gpu-05 ").contains("no NVML on this host"));
+    let text = lab.lines().join("\n");
+    assert!(!text.contains("x gpu-05"), "{text}");
 }
 
 #[test]
