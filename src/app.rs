@@ -19,7 +19,7 @@ pub(crate) mod settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use crossterm::event::{KeyEvent, KeyEventKind};
 use tui_input::backend::crossterm::to_input_request;
 
 use self::event::{Effect, Event};
@@ -586,16 +586,8 @@ impl App {
             Some(Mode::MarkName(name)) => {
                 name.edit(to_input_request(&crossterm::event::Event::Key(key))?);
             }
-            Some(Mode::EndDialog(dialog)) => {
-                if let Some(typed) = digit_or_backspace(key) {
-                    dialog.type_in(typed);
-                }
-            }
-            Some(Mode::EndOverHosts(dialog)) => {
-                if let Some(typed) = digit_or_backspace(key) {
-                    dialog.type_in(typed);
-                }
-            }
+            Some(Mode::EndDialog(dialog)) => dialog.type_in(key.code),
+            Some(Mode::EndOverHosts(dialog)) => dialog.type_in(key.code),
             _ => {}
         }
         None
@@ -698,12 +690,3 @@ fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
 
 #[cfg(test)]
 mod tests;
-
-/// Returns the character of a key, or `None` for Backspace; nothing for any other key.
-fn digit_or_backspace(key: KeyEvent) -> Option<Option<char>> {
-    match key.code {
-        KeyCode::Backspace => Some(None),
-        KeyCode::Char(character) => Some(Some(character)),
-        _ => None,
-    }
-}

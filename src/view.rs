@@ -4,6 +4,7 @@
 //! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`; of several hosts `fleet`
 //! instead. `page`, `settings_panel` and `end_dialog` cover the rest.
 
+mod dialog_frame;
 mod end_dialog;
 mod end_over_hosts;
 mod fleet;

@@ -8,7 +8,7 @@ mod replays;
 mod signals;
 mod two_hosts;
 
-use crossterm::event::KeyModifiers;
+use crossterm::event::{KeyCode, KeyModifiers};
 
 use super::*;
 use crate::app::input::end_dialog::{Choice, Stage};

@@ -26,6 +26,10 @@ pub(super) enum OnHost {
 }
 
 /// A source and its connection.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact that one connection told about the next"
+)]
 #[derive(Debug)]
 pub(super) struct HostSource {
     pub(super) source: Source,

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Clear, Padding, Paragraph, Widget, Wrap};
 
+use super::dialog_frame::{BESIDE, frame, hanging, rows_of};
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::input::end_dialog::{Choice, EndDialog, Member, Scope, Stage, Successor};
@@ -16,15 +15,13 @@ use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{HostModel, HostProcess, Returned, Verdict, VerdictKind};
 use crate::output::labels::{self, word};
-use crate::output::text_wrap::{cut, wrap};
+use crate::output::text_wrap::cut;
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
 /// The widths of the dialog for one process and for several.
 const WIDTH: u16 = 78;
 const WIDE: u16 = 114;
-/// The columns of the frame, and of a blank beside each of its edges.
-const BESIDE: u16 = 4;
 
 /// The least number of processes, and the number of choices, that are shown at a time.
 const SHOWN: usize = 6;
@@ -62,54 +59,6 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
     let title = title(app, dialog, root);
     frame(buffer, theme, body, width, &title, description, status);
-}
-
-/// Draws the frame of a dialog with its two parts. The lower one is always shown; the description of
-/// the targets is cut if the screen is small.
-pub(super) fn frame(
-    buffer: &mut Buffer,
-    theme: Theme,
-    body: Area,
-    width: u16,
-    title: &str,
-    description: Vec<Line<'static>>,
-    status: Vec<Line<'static>>,
-) {
-    let columns = width.saturating_sub(BESIDE);
-    let below = rows_of(&status, columns);
-    let above = rows_of(&description, columns) + 1;
-    let height = (above + below + 2).max(15).min(body.height);
-    let area = Rect {
-        x: body.x + (body.width - width) / 2,
-        y: body.y + (body.height - height) / 2,
-        width,
-        height,
-    };
-    Clear.render(area, buffer);
-    let block = Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(theme.accent())
-        .padding(Padding::horizontal(1))
-        .title(Span::styled(title.to_owned(), theme.accent()));
-    let inside = block.inner(area);
-    block.render(area, buffer);
-    let below = below.min(inside.height);
-    let upper = Rect {
-        height: inside.height - below,
-        ..inside
-    };
-    // On a high screen the choices follow the description directly.
-    let lower = Rect {
-        y: inside.y + above.min(upper.height),
-        height: below,
-        ..inside
-    };
-    Paragraph::new(description)
-        .wrap(Wrap { trim: false })
-        .render(upper, buffer);
-    Paragraph::new(status)
-        .wrap(Wrap { trim: false })
-        .render(lower, buffer);
 }
 
 /// The lines below the description: cautions, choices and progress. With `is_low`, one choice is shown.
@@ -158,36 +107,6 @@ fn title(app: &App, dialog: &EndDialog, root: &Member) -> String {
         Scope::Chosen => format!(" End process {} ", root.id().pid),
     };
     title + &on_host
-}
-
-/// The number of rows of wrapped lines, up to 100.
-pub(super) fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
-    let area = Rect {
-        x: 0,
-        y: 0,
-        width,
-        height: 100,
-    };
-    let mut drawn = Buffer::empty(area);
-    Paragraph::new(lines.to_vec())
-        .wrap(Wrap { trim: false })
-        .render(area, &mut drawn);
-    let is_blank = |row: u16| (0..width).all(|column| drawn[(column, row)].symbol() == " ");
-    (0..area.height)
-        .rev()
-        .find(|row| !is_blank(*row))
-        .map_or(0, |row| row + 1)
-}
-
-pub(super) fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
-    let rows = wrap(text, columns, indent).into_iter().enumerate();
-    rows.map(move |(place, row)| {
-        if place == 0 {
-            row
-        } else {
-            format!("{:indent$}{row}", "")
-        }
-    })
 }
 
 /// The beginning of a command. The page of the process has all of it.

@@ -5,18 +5,18 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::end_dialog::{frame, hanging, meaning_of_signal, name, rows_of};
+use super::dialog_frame::{BESIDE, frame, hanging, rows_of};
+use super::end_dialog::{meaning_of_signal, name};
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::input::end_dialog::{Choice, EndDialog, Member, Stage};
 use crate::app::input::end_over_hosts::{Cancel, EndOverHosts};
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed};
+use crate::model::{HostModel, Returned};
 use crate::output::text_wrap::cut;
 
 const WIDTH: u16 = 114;
-/// The columns of the frame, and of a blank beside each of its edges.
-const BESIDE: u16 = 4;
 /// The number of choices that are shown at a time.
 const CHOICES: usize = 4;
 
@@ -183,7 +183,7 @@ fn state(theme: Theme, app: &App, dialog: &EndOverHosts, part: &EndDialog) -> (S
             ),
         };
     };
-    let now = app.fleet().host(part.host).map(|model| model.now());
+    let now = app.fleet().host(part.host).map(HostModel::now);
     let ago = now.map_or_else(String::new, |now| {
         format!(" {} ago", Elapsed(now.since(sent)))
     });
@@ -205,11 +205,9 @@ fn returned(theme: Theme, part: &EndDialog) -> (String, Style) {
         (None, _) => (String::new(), theme.good()),
         (Some(_), None) => ("; waiting for the GPUs".to_owned(), theme.dim()),
         (Some(_), Some(gpus)) => {
-            let sum = |of: fn(&crate::model::Returned) -> Bytes| {
-                Bytes(gpus.iter().map(|gpu| of(gpu).0).sum())
-            };
+            let sum = |of: fn(&Returned) -> Bytes| Bytes(gpus.iter().map(|gpu| of(gpu).0).sum());
             let (freed, expected) = (sum(|gpu| gpu.freed), sum(|gpu| gpu.expected));
-            let style = if gpus.iter().all(crate::model::Returned::is_all) {
+            let style = if gpus.iter().all(Returned::is_all) {
                 theme.good()
             } else {
                 theme.notable()

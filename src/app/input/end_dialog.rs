@@ -10,6 +10,8 @@ mod member;
 
 use std::time::Duration;
 
+use crossterm::event::KeyCode;
+
 pub(crate) use self::member::{Member, Stage};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
@@ -412,9 +414,9 @@ impl EndDialog {
             .min(self.targets().count().saturating_sub(1));
     }
 
-    /// Adds a digit to the confirmation; `None` deletes the last one.
-    pub(in crate::app) fn type_in(&mut self, character: Option<char>) {
-        type_digit(&mut self.typed, character);
+    /// Types a key into the confirmation.
+    pub(in crate::app) fn type_in(&mut self, key: KeyCode) {
+        type_digit(&mut self.typed, key);
     }
 
     pub(in crate::app) fn confirm(&mut self) -> Vec<Command> {
@@ -650,11 +652,11 @@ impl EndDialog {
     }
 }
 
-/// Adds a digit to a confirmation; `None` deletes the last one.
-pub(super) fn type_digit(typed: &mut String, character: Option<char>) {
-    match character {
-        Some(digit) if digit.is_ascii_digit() && typed.len() < 10 => typed.push(digit),
-        Some(_) => {}
-        None => _ = typed.pop(),
+/// Types a key into a confirmation, which has only digits.
+pub(super) fn type_digit(typed: &mut String, key: KeyCode) {
+    match key {
+        KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < 10 => typed.push(digit),
+        KeyCode::Backspace => _ = typed.pop(),
+        _ => {}
     }
 }

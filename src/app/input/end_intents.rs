@@ -41,7 +41,7 @@ impl App {
             return None;
         }
         if let Some(job) = self.job_to_end() {
-            return self.open_end_of_job(job);
+            return self.open_end_of_job(&job);
         }
         let mut chosen = self.processes_to_end();
         chosen.retain(|process| self.fleet().process(*process).is_some());
@@ -87,7 +87,7 @@ impl App {
         page.job()?.current(self.fleet()).cloned()
     }
 
-    fn open_end_of_job(&mut self, job: FleetJob) -> Option<Effect> {
+    fn open_end_of_job(&mut self, job: &FleetJob) -> Option<Effect> {
         let mut parts = Parts::new();
         for part in &job.parts {
             let (processes, roots) = parts.entry(part.host).or_default();

@@ -4,6 +4,8 @@
 //! The number of hosts is typed before anything is sent. Nothing is sent to a host that does not
 //! answer then, also not when it answers later.
 
+use crossterm::event::KeyCode;
+
 use super::end_dialog::{Choice, EndDialog, FOR_MANY, Member, PlannedEnd, Stage, type_digit};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
@@ -13,7 +15,7 @@ use crate::protocol::slurm_job::SlurmCancel;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndOverHosts {
-    /// What is ended: `the job slurm 4242 llama`, `the tagged processes`.
+    /// The words for all that is ended: `the job slurm 4242 llama`, `the tagged processes`.
     pub subject: String,
     /// The dialog of each host.
     pub(in crate::app) parts: Vec<EndDialog>,
@@ -229,9 +231,9 @@ impl EndOverHosts {
         }
     }
 
-    /// Adds a digit to the confirmation; `None` deletes the last one.
-    pub(in crate::app) fn type_in(&mut self, character: Option<char>) {
-        type_digit(&mut self.typed, character);
+    /// Types a key into the confirmation.
+    pub(in crate::app) fn type_in(&mut self, key: KeyCode) {
+        type_digit(&mut self.typed, key);
     }
 
     pub(in crate::app) fn scroll(&mut self, by: isize) {

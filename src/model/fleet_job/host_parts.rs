@@ -138,9 +138,10 @@ fn part_of(host: HostKey, model: &HostModel, snapshot: &Snapshot, job: &Job) -> 
             rank.source == RankSource::Torch && process.facts.elastic_run.is_ok()
         };
         let mut launchers = ranks.iter().map(|(_, process, _)| &process.facts.launcher);
-        match ranks.iter().any(is_torch) {
-            true => Some("torchrun".into()),
-            false => launchers.find_map(|launcher| launcher.as_ref().ok().cloned()),
+        if ranks.iter().any(is_torch) {
+            Some("torchrun".into())
+        } else {
+            launchers.find_map(|launcher| launcher.as_ref().ok().cloned())
         }
     };
     let started_by = container.cloned().or_else(launcher);

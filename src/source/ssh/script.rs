@@ -38,7 +38,7 @@ impl RemoteScript {
     ) -> String {
         let program: String = program
             .iter()
-            .map(|word| format!("{} ", quoted(word)))
+            .flat_map(|word| [quoted(word), " ".into()])
             .collect();
         let words: Vec<String> = words.into_iter().map(quoted).collect();
         format!(
