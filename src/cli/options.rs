@@ -153,6 +153,7 @@ impl Cli {
             return vec![Source::Recording(Recording {
                 path: replay.file.clone().unwrap_or_default(),
                 speed: replay.speed,
+                from_end: false,
             })];
         }
         // The film takes lines when their time has come.
@@ -163,6 +164,7 @@ impl Cli {
             return vec![Source::Recording(Recording {
                 path: file.clone(),
                 speed: Speed::Max,
+                from_end: false,
             })];
         }
         self.hosts.sources(&self.agent, interval)

@@ -11,6 +11,7 @@ mod report;
 mod tests;
 mod unknown_gpus;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ use crate::files::local_time::{unix_ms, utc_offset};
 use crate::flags::{HostArgs, OutputArgs, ReadArgs, ReadOptions};
 use crate::model::{HELD_IDLE_AFTER, HostModel};
 use crate::output::{self, Exit, TextStyle, table};
+use crate::protocol::playback::Speed;
 use crate::protocol::snapshot::{Missing, Process, Use};
-use crate::source::Source;
+use crate::source::{Recording, Source};
 
 /// Whose GPUs to list, and how to write them.
 #[derive(Debug, Clone, Args)]
@@ -39,6 +41,10 @@ pub(crate) struct IdleArgs {
     /// them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
     watch: Duration,
+
+    /// Report on the hosts at the end of this file, which `gputop record` has written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["other_hosts", "watch", "demo"])]
+    recording: Option<PathBuf>,
 
     /// Show only what this user holds; `me` for yourself
     #[arg(long, value_name = "NAME")]
@@ -89,6 +95,11 @@ pub(crate) fn run(args: &IdleArgs) -> anyhow::Result<ExitCode> {
                 utc_offset: utc_offset(),
             };
             let report = IdleReport::of(hosts, args.user.as_deref(), args.watch, now, job.as_ref());
+            let report = if args.recording.is_some() {
+                report.of_recording()
+            } else {
+                report
+            };
             if args.output.json {
                 output::print_json(&report.json())?;
             } else {
@@ -109,6 +120,13 @@ pub(crate) fn run(args: &IdleArgs) -> anyhow::Result<ExitCode> {
 /// The hosts, of which this host shares the lines of a recorder.
 fn read_options(args: &IdleArgs) -> ReadOptions {
     let mut read = args.read.hosts(&args.hosts, None);
+    if let Some(path) = &args.recording {
+        read.sources = vec![Source::Recording(Recording {
+            path: path.clone(),
+            speed: Speed::Max,
+            from_end: true,
+        })];
+    }
     for source in &mut read.sources {
         if let Source::LocalAgent(agent) = source {
             agent.shares_lines = true;

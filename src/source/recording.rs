@@ -50,6 +50,8 @@ pub struct Recording {
     pub path: PathBuf,
     /// How fast the file is replayed.
     pub speed: Speed,
+    /// Whether to begin at the last checkpoints: the end of a long recording then comes at once.
+    pub from_end: bool,
 }
 
 impl Recording {
@@ -80,7 +82,8 @@ impl Recording {
 
     /// Replays the lines that a command prints.
     fn play(&self, reader_command: ReaderCommand, reporter: Reporter) -> io::Result<Connection> {
-        let (process, stdout, mut stderr) = player::start(&mut reader_command(None))?;
+        let (process, stdout, mut stderr) =
+            player::start(&mut reader_command(self.from_end.then_some(u64::MAX)))?;
         let mut output = [PollFd::new(&stdout, PollFlags::IN)];
         // The writer of the standard input may be slow.
         let is_slow = self.is_stdin() || rustix::event::poll(&mut output, Some(&PATIENCE))? == 0;

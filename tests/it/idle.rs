@@ -123,6 +123,42 @@ fn gpus_that_a_recorder_saw_idle_for_half_an_hour_are_listed_by_user_and_have_an
 }
 
 #[test]
+fn the_end_of_a_recording_tells_who_held_gpus_idle_then() {
+    let recorder = Recorder::new();
+    let passes = recorder.passes(6 * 95 + 1, 10_000, |_, snapshot| {
+        let gpu = &mut snapshot.gpus[0];
+        (gpu.load.sm, gpu.health.pcie_quiet) = (Ok(Percent::new(0.0)), Ok(true));
+    });
+    let mut lines = Vec::new();
+    for mut snapshot in passes {
+        snapshot.gpus[0].processes[0].memory = Ok(Bytes(9 * GIB));
+        Line::Full(Box::new(snapshot))
+            .write(&mut lines)
+            .expect("writing to memory succeeds");
+    }
+    let (plain, clip) = (
+        recorder.host.path("all.jsonl"),
+        recorder.host.path("all.zst"),
+    );
+    fs::write(&plain, lines).expect("/tmp has room");
+    let [plain, clip] = [plain, clip].map(|path| path.display().to_string());
+    let made = recorder.host.run(["clip", &plain, "-o", &clip]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let output = Host::new([]).run(["idle", "--recording", &clip]);
+    let text = output.text();
+    assert_eq!(output.code, FOUND, "{text}{}", output.stderr);
+    assert!(text.contains("  ≥1h35m  9.0GiB"), "{text}");
+    assert!(text.contains(" was recorded until "), "{text}");
+    let missing = Host::new([]).run(["idle", "--recording", "/nowhere/file"]);
+    assert_eq!(missing.code, 1, "{}", missing.stderr);
+    assert!(
+        missing.stderr.contains("/nowhere/file"),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
 fn a_report_on_this_host_goes_on_from_what_the_recorder_has_seen() {
     let host = host_with_notebook(100);
     let report = |args: &[&str]| {

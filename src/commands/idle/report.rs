@@ -46,6 +46,9 @@ pub(super) struct IdleReport<'a> {
     rows: Vec<HeldRow<'a>>,
     /// How long the hosts were watched.
     watched: Duration,
+    /// Whether a recording was read, which may have ended long ago.
+    is_of_recording: bool,
+    now: NowHere,
 }
 
 /// The GPUs and GPU-hours of a user, of a job or of all.
@@ -139,6 +142,8 @@ impl<'a> IdleReport<'a> {
             allocated: job.map(|job| AllocatedJob::find(job, hosts, now)),
             rows,
             watched,
+            is_of_recording: false,
+            now,
         };
         let times: Vec<Duration> = report
             .rows
@@ -152,6 +157,33 @@ impl<'a> IdleReport<'a> {
         });
         report.rows = sorted.into_iter().map(|(_, row)| row).collect();
         report
+    }
+
+    /// Makes it the report on the end of a recording.
+    pub(super) fn of_recording(self) -> Self {
+        Self {
+            is_of_recording: true,
+            ..self
+        }
+    }
+
+    /// Says until when each host was recorded.
+    fn recorded_until(&self) -> Vec<String> {
+        let until = |host: &IdleHost<'_>| {
+            let (model, snapshot) = host.state.seen?;
+            let clock = match self.now.utc_offset {
+                Some(offset) => WallClock::new(snapshot.at, snapshot.unix_ms, offset),
+                None => model.wall_clock()?,
+            };
+            let local = clock.local_ms(snapshot.at);
+            Some(format!(
+                "{} was recorded until {} {}",
+                host.state.name,
+                WallClock::day(local),
+                WallClock::hour_and_minute(local)
+            ))
+        };
+        self.hosts.iter().filter_map(until).collect()
     }
 
     fn of_user(&self, user: Option<&str>) -> IdleTotals<'a> {
@@ -220,6 +252,9 @@ impl<'a> IdleReport<'a> {
         };
         lines.extend(self.allocated.iter().flat_map(AllocatedJob::lines));
         lines.extend(self.unknown_sentences(has_many));
+        if self.is_of_recording {
+            lines.extend(self.recorded_until());
+        }
         lines.join("\n") + "\n"
     }
 
@@ -287,7 +322,7 @@ impl<'a> IdleReport<'a> {
             .filter(|host| host.needs_recorder())
             .map(|host| host.state.name)
             .collect();
-        if !without.is_empty() && self.watched < HELD_IDLE_AFTER {
+        if !without.is_empty() && self.watched < HELD_IDLE_AFTER && !self.is_of_recording {
             let subject = if names_hosts {
                 without.join(", ")
             } else {
@@ -327,7 +362,7 @@ impl<'a> IdleReport<'a> {
             "held": self.rows.iter().map(HeldRow::json).collect::<Vec<_>>(),
             "allocated": self.allocated.iter().map(AllocatedJob::json).collect::<Vec<_>>(),
             "unknown": self.hosts.iter().flat_map(IdleHost::unknown_json).collect::<Vec<_>>(),
-            "hosts": self.hosts.iter().map(IdleHost::json).collect::<Vec<_>>(),
+            "hosts": self.hosts.iter().map(|host| host.json(self.is_of_recording)).collect::<Vec<_>>(),
         });
         with(json, IdleTotals::of(self.rows.iter()).json())
     }
@@ -384,7 +419,7 @@ impl IdleHost<'_> {
         self.unknown.iter().map(json).collect()
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, is_of_recording: bool) -> Value {
         let seen_for = self.state.seen.map(|(model, _)| {
             let began = model.history().began().unwrap_or(model.now());
             model.now().since(began).as_secs()
@@ -393,7 +428,9 @@ impl IdleHost<'_> {
             "host": self.state.name,
             "is_complete": self.is_complete(),
             "trouble": self.state.trouble,
-            "is_recorded": self.state.seen.is_some_and(|(model, _)| model.is_recorded()),
+            "is_recorded": is_of_recording
+                || self.state.seen.is_some_and(|(model, _)| model.is_recorded()),
+            "read_at_unix_ms": self.state.seen.map(|(_, snapshot)| snapshot.unix_ms),
             "seen_seconds": seen_for,
         })
     }

@@ -39,6 +39,7 @@ fn start_cat(path: &Path, speed: Speed) -> Sources {
     let recording = Recording {
         path: path.to_owned(),
         speed,
+        from_end: false,
     };
     let reporter = sources.reporter(0);
     let file = path.to_owned();
