@@ -35,8 +35,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let room = usize::from(body.height.saturating_sub(status_rows + 3));
     let description = hosts(theme, app, dialog, room, columns);
     let subject = cut(&dialog.subject, columns.saturating_sub(24));
-    let title = format!(" End {subject} on {} hosts ", dialog.parts().len());
+    let title = format!(" End {subject} on {} ", places(app, dialog));
     frame(buffer, theme, body, width, &title, description, status);
+}
+
+/// The hosts in a few words: `8 hosts`, or the name of the only one.
+fn places(app: &App, dialog: &EndOverHosts) -> String {
+    match dialog.parts() {
+        [only] => app.fleet().name(only.host).to_owned(),
+        parts => format!("{} hosts", parts.len()),
+    }
 }
 
 /// One row for each host, with the PIDs of its targets as far as there is room, and its state. Where
@@ -63,7 +71,7 @@ fn hosts(
         }
         Some(expected) => format!(", {expected} expected back"),
     };
-    let summary = format!("{processes} processes on {} hosts{after}", parts.len());
+    let summary = format!("{processes} processes on {}{after}", places(app, dialog));
     let mut lines = vec![Line::styled(summary, theme.accent())];
     let shown = room.saturating_sub(2).max(1);
     let widest = parts
@@ -86,7 +94,7 @@ fn hosts(
     }
     if hidden > 0 {
         lines.push(Line::styled(
-            format!("and {hidden} more hosts (PgDn)"),
+            format!("and {hidden} more (PgDn)"),
             theme.dim(),
         ));
     }
@@ -306,11 +314,11 @@ fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>
         )),
         Some(Cancel::Offered) | None => {}
     }
-    if let Some(word) = dialog.word_to_type().filter(|_| !dialog.is_over()) {
+    if let Some((word, counted)) = dialog.word_to_type().filter(|_| !dialog.is_over()) {
         let typed = &dialog.typed;
         lines.push(Line::from(vec![
             Span::styled(
-                format!("Type the number of hosts, {word}, to confirm: "),
+                format!("Type the number of {counted}, {word}, to confirm: "),
                 theme.notable(),
             ),
             Span::styled(format!("{typed}_"), theme.accent()),

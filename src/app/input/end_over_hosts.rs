@@ -6,7 +6,7 @@
 
 use crossterm::event::KeyCode;
 
-use super::end_dialog::{Choice, EndDialog, FOR_MANY, Member, PlannedEnd, Stage, type_digit};
+use super::end_dialog::{Choice, EndDialog, FOR_MANY, MANY, Member, PlannedEnd, Stage, type_digit};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
@@ -141,12 +141,19 @@ impl EndOverHosts {
         self.read.as_ref() == Some(&self.planned())
     }
 
-    /// The text that the user types before anything is sent; `None` if Enter is enough.
-    pub(crate) fn word_to_type(&self) -> Option<String> {
-        let count = self.reached_count();
+    /// The number that the user types before anything is sent, and what it counts: hosts, or the
+    /// processes on the only host. `None` if Enter is enough.
+    pub(crate) fn word_to_type(&self) -> Option<(String, &'static str)> {
+        let hosts = self.reached_count();
+        let processes = self.reached().flat_map(EndDialog::targets).count();
         let is_grave = self.cautions().any(|(_, _, caution)| !is_advice(caution));
-        let is_needed = !self.confirmed && (count > 1 || is_grave);
-        is_needed.then(|| count.to_string())
+        if self.confirmed {
+            None
+        } else if hosts > 1 {
+            Some((hosts.to_string(), "hosts"))
+        } else {
+            (is_grave || processes > MANY).then(|| (processes.to_string(), "processes"))
+        }
     }
 
     pub(crate) fn cautions(&self) -> impl Iterator<Item = (HostKey, &Member, &Text)> {
@@ -170,7 +177,9 @@ impl EndOverHosts {
                 .reached()
                 .any(|part| part.targets().any(Member::is_held))
             && !targets.any(|target| matches!(target.stage, Stage::Asked(_)))
-            && self.word_to_type().is_none_or(|word| word == self.typed)
+            && self
+                .word_to_type()
+                .is_none_or(|(word, _)| word == self.typed)
     }
 
     /// Whether all targets have ended or were refused, so that the dialog can only be closed.
