@@ -58,8 +58,7 @@ def prepare(lab, names, gpus, extra):
     )
     (folder / "slurm.conf").write_text(text)
     devices = [
-        f"NodeName={name} Name=gpu Type=h100"
-        f" File={lab}/hosts/{number}/dev/nvidia[0-{gpus - 1}]"
+        f"NodeName={name} Name=gpu Type=h100 File={lab}/hosts/{number}/dev/nvidia[0-{gpus - 1}]"
         for number, name in names.items()
     ]
     (folder / "gres.conf").write_text("\n".join(devices) + "\n")
