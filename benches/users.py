@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def show(name: str, found: tuple[float, float, float], one: tuple[float, float, float]) -> None:
-    cells = [f"{value:.1f} ({value / first:.1f}x)" for value, first in zip(found, one)]
+    cells = [f"{value:.1f} ({value / first:.1f}x)" for value, first in zip(found, one, strict=True)]
     print(f"{name:24}{cells[0]:>20}{cells[1]:>16}{cells[2]:>22}", flush=True)
 
 

@@ -4,8 +4,8 @@
     lab.py slurm 1-8
     slurm_steps.py $(lab.py train --nodes 8 --ranks 4)
 
-Starts a viewer in a terminal, here and through a login host, and ends it in three ways: by `q`, by the
-end of its terminal, and by SIGKILL. Prints how long steps stayed, and fails after five seconds.
+Starts a viewer in a terminal, here and through a login host, and ends it in three ways: by `q`, by
+the end of its terminal, and by SIGKILL. Prints how long steps stayed, and fails after five seconds.
 """
 
 import argparse
