@@ -152,6 +152,8 @@ pub struct App {
     pub(crate) gpus: GpuList,
     pub(crate) graph: GraphView,
     pub(crate) marks: Marks,
+    /// How many dialogs over several hosts were opened.
+    end_dialogs: u64,
     pub(crate) modes: ModeStack,
     demo_hints: DemoHints,
     /// The badges, the latest last.
@@ -172,6 +174,7 @@ impl App {
 
     pub(crate) fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
+            end_dialogs: 0,
             replay: options.is_recording.then(|| Replay::new(options.speed)),
             gpus: GpuList::of_job(options.slurm_job.clone()),
             options,
@@ -383,9 +386,7 @@ impl App {
                 None
             }
             Event::SlurmCancel(answer) => {
-                if let Some(dialog) = self.modes.end_over_hosts_mut() {
-                    dialog.take_cancel(answer);
-                }
+                self.take_slurm_cancel(&answer);
                 None
             }
             Event::Slurm(answer) => {

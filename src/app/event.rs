@@ -13,7 +13,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::playback::{PlayerCommand, PlayerReport};
 use crate::protocol::recorder_report::RecorderReport;
-use crate::protocol::slurm_job::{SlurmCancel, SlurmJob};
+use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer, SlurmJob};
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub enum Event {
     /// The connection to this other host has this state now.
     Connection(HostKey, ConnectionState),
     /// Slurm has said whether the user may cancel the job of the dialog, or has cancelled it.
-    SlurmCancel(Result<(), Text>),
+    SlurmCancel(SlurmCancelAnswer),
     /// The user has answered the questions of ssh about this host, or not.
     LoggedIn(HostKey, bool),
     /// No more lines come from this host; the text says why, in one sentence.

@@ -33,6 +33,19 @@ pub struct SlurmCancel {
     pub job: String,
     /// The names of the hosts, as the user typed them.
     pub hosts: Vec<String>,
+    /// The number of the dialog, which is new each time that one opens.
+    pub dialog: u64,
+}
+
+/// The answer of Slurm to a dialog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlurmCancelAnswer {
+    /// The job and the dialog.
+    pub question: SlurmCancel,
+    /// Whether `scancel` was to be run; otherwise, whether it may be.
+    pub has_run: bool,
+    /// Why not, in one sentence.
+    pub result: Result<(), Text>,
 }
 
 /// A task of an array of jobs: `4242_3`.

@@ -51,7 +51,7 @@ use crate::model::{Fleet, HostLabel, OutlinePart};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
-use crate::protocol::slurm_job::SlurmJob;
+use crate::protocol::slurm_job::{SlurmCancelAnswer, SlurmJob};
 use crate::source::{AskedJob, SlurmCommands, SourceEvent, Sources, descriptors};
 use crate::tui::terminal::input::{Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
@@ -149,7 +149,7 @@ enum SessionInput {
     /// A process has read or written the history of a host.
     History(HostKey, HistoryResult),
     /// Slurm has said whether the user may cancel the job of a dialog, or has cancelled it.
-    SlurmCancel(Result<(), Text>),
+    SlurmCancel(SlurmCancelAnswer),
     /// Slurm has answered, or cannot be asked.
     Slurm(Result<SlurmJob, Text>),
     /// The process that logs in to a host has ended; whether the connection is open.

@@ -12,13 +12,16 @@ use crate::app::App;
 use crate::app::input::end_dialog::{Choice, EndDialog, Member, Stage};
 use crate::app::input::end_over_hosts::{Cancel, EndOverHosts};
 use crate::app::layout::Area;
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{HostModel, Returned};
 use crate::output::text_wrap::cut;
+use crate::protocol::reply::is_advice;
 
 const WIDTH: u16 = 114;
-/// The number of choices that are shown at a time.
+/// The number of choices that are shown at a time, and of different cautions.
 const CHOICES: usize = 4;
+const CAUTIONS: usize = 3;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(dialog) = app.modes.end_over_hosts() else {
@@ -58,8 +61,14 @@ fn hosts(
 ) -> Vec<Line<'static>> {
     let parts = dialog.parts();
     let processes: usize = parts.iter().map(|part| part.targets().count()).sum();
+    // Nothing is expected of a host that is left out.
+    let is_meant = |part: &&EndDialog| {
+        let is_reached = part.left() > 0 && !dialog.is_silent(part.host);
+        part.first_sent.is_some() || part.ended().is_some() || is_reached
+    };
     let expected: Option<Bytes> = parts
         .iter()
+        .filter(is_meant)
         .filter_map(|part| part.reclaim.expected())
         .reduce(|a, b| Bytes(a.0.saturating_add(b.0)));
     let after = match expected {
@@ -150,10 +159,17 @@ fn state(theme: Theme, app: &App, dialog: &EndOverHosts, part: &EndDialog) -> (S
         _ => None,
     });
     let refused_count = count(&|target| matches!(target.stage, Stage::Refused(_)));
+    let is_asked = count(&|target| matches!(target.stage, Stage::Asked(_))) > 0;
     if dialog.is_silent(part.host) && part.left() > 0 {
         let words = app.host_words(part.host).unwrap_or_default();
+        let was_sent = part.first_sent.is_some() || is_asked;
+        let sent = if was_sent {
+            "what was sent may arrive later"
+        } else {
+            "nothing is sent to it"
+        };
         return (
-            format!("{words}: nothing is sent to it, and nothing is promised"),
+            format!("{words}: {sent}, and nothing is promised"),
             theme.alarm(),
         );
     }
@@ -172,14 +188,28 @@ fn state(theme: Theme, app: &App, dialog: &EndOverHosts, part: &EndDialog) -> (S
             .ended()
             .zip(part.first_sent)
             .map(|(at, sent)| at.since(sent));
-        let took = took.map_or_else(
-            || "ended by themselves".to_owned(),
-            |took| format!("ended within {:.1} s", took.as_secs_f64()),
-        );
-        return (format!("{took}{came_back}{refused}"), style);
+        let took = match took {
+            Some(took) => format!("ended within {:.1} s", took.as_secs_f64()),
+            None if dialog.cancel() == Some(&Cancel::Done) => "ended by Slurm".to_owned(),
+            None => "ended by themselves".to_owned(),
+        };
+        let again = part.successors.iter().find(|next| next.is_restart);
+        let again = again.map_or_else(String::new, |next| {
+            let (ended, pid) = (next.ended.pid, next.process.id.pid);
+            format!("; {ended} was started again, as {pid}")
+        });
+        let style = if again.is_empty() {
+            style
+        } else {
+            theme.alarm()
+        };
+        return (format!("{took}{came_back}{again}{refused}"), style);
     }
     if !part.is_settled() {
         return ("verifying…".to_owned(), theme.dim());
+    }
+    if is_asked && part.first_sent.is_none() {
+        return ("sending…".to_owned(), theme.dim());
     }
     let Some(sent) = part.first_sent else {
         let held = count(&Member::is_held);
@@ -267,8 +297,13 @@ fn meaning(choice: Option<Choice>, dialog: &EndOverHosts) -> String {
         }
         Some(Choice::Gently) => {
             let grace = dialog.parts().iter().map(EndDialog::grace).max();
+            let first = if dialog.parts().iter().any(EndDialog::begins_with_roots) {
+                "on each host to those that started the others"
+            } else {
+                "to all"
+            };
             format!(
-                "on each host SIGINT to those that started the others, after {} s SIGTERM to all left",
+                "SIGINT {first}, after {} s SIGTERM to all that are left",
                 grace.unwrap_or_default().as_secs()
             )
         }
@@ -291,7 +326,9 @@ fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>
             None => texts.push((caution, vec![process])),
         }
     }
-    for (caution, processes) in texts.iter().take(3) {
+    // What could do harm comes first.
+    texts.sort_by_key(|(text, _)| is_advice(&Text::from(text.as_str())));
+    for (caution, processes) in texts.iter().take(CAUTIONS) {
         let whose = match processes.as_slice() {
             [one] => one.clone(),
             [first, others @ ..] => format!("{first} and {} more", others.len()),
@@ -299,11 +336,23 @@ fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>
         };
         lines.push(Line::styled(format!("{whose}: {caution}"), theme.notable()));
     }
+    if texts.len() > CAUTIONS {
+        let others = texts.len() - CAUTIONS;
+        lines.push(Line::styled(
+            format!("{others} more warnings: end each of these processes alone to read them"),
+            theme.notable(),
+        ));
+    }
+    for part in dialog.parts() {
+        if let Some(reason) = &part.unrecorded {
+            let host = app.fleet().name(part.host);
+            lines.push(Line::styled(format!("{host}: {reason}"), theme.notable()));
+        }
+    }
     match dialog.cancel() {
-        Some(Cancel::Refused(why)) => lines.push(Line::styled(
-            format!("scancel is not offered: {why}"),
-            theme.dim(),
-        )),
+        Some(Cancel::Refused(why)) => {
+            lines.push(Line::styled(format!("no scancel: {why}"), theme.dim()));
+        }
         Some(Cancel::Asked) => {
             lines.push(Line::styled("asking squeue about scancel…", theme.dim()));
         }
@@ -343,10 +392,23 @@ fn progress(theme: Theme, dialog: &EndOverHosts) -> Vec<Line<'static>> {
             theme.dim(),
         );
     }
+    if dialog.cancel() == Some(&Cancel::Running) {
+        return say(
+            "Slurm is asked once more, and then to end the job. Esc closes this panel and does not stop that.",
+            theme.notable(),
+        );
+    }
     let hosts = dialog.reached_count();
     let noun = if hosts == 1 { "host" } else { "hosts" };
     let effect = match dialog.choice {
-        None => "cancels the job of Slurm".to_owned(),
+        None => {
+            let job = dialog.slurm.as_ref().map(|(slurm, _)| slurm.job.as_str());
+            let job = job.unwrap_or_default();
+            return say(
+                &format!("Enter asks squeue once more, and runs scancel {job}. Esc cancels."),
+                theme.good(),
+            );
+        }
         Some(Choice::Gently) => format!("begins to end them on {hosts} {noun}"),
         Some(Choice::ByForce) => format!("stops all on {hosts} {noun} and sends SIGKILL"),
         Some(Choice::Signal(signal)) => format!("sends {signal} on {hosts} {noun}"),

@@ -6,14 +6,18 @@
 //! used again. Only children that the agent finds below a process that it stopped for a forced end
 //! join the targets, and the dialog shows them.
 
+mod confirmation;
 mod member;
 
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
 
+pub(crate) use self::confirmation::PlannedEnd;
+use self::confirmation::PlannedOnHost;
+pub(super) use self::confirmation::type_digit;
 pub(crate) use self::member::{Member, Stage};
-use crate::base::text::{Argv, Text};
+use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::model::{HostModel, Reclaim, Returned};
 use crate::protocol::command::{Command, Signal};
@@ -36,27 +40,6 @@ pub(crate) enum Choice {
     /// Stop all targets, scan for children, send SIGKILL to all: one command to the agent.
     ByForce,
 }
-
-/// Everything that decides about the effect of Enter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlannedEnd {
-    hosts: Vec<PlannedOnHost>,
-    /// Whether `scancel` is run instead.
-    cancels: bool,
-}
-
-impl PlannedEnd {
-    /// Returns the plan for all of these hosts.
-    pub(super) fn of(plans: impl IntoIterator<Item = Self>, cancels: bool) -> Self {
-        let hosts = plans.into_iter().flat_map(|plan| plan.hosts).collect();
-        Self { hosts, cancels }
-    }
-}
-
-/// The effect of Enter on one host: the host, the choice, whether a gentle end begins with the
-/// roots, and each target with its arguments.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct PlannedOnHost(HostKey, Choice, bool, Vec<(ProcessId, Option<Argv>)>);
 
 /// The choices for one or for many processes: from gentle to hard, then signals that do not end a
 /// process.
@@ -129,6 +112,8 @@ pub(crate) struct EndDialog {
     pub first_sent: Option<Moment>,
     /// The moment of the last SIGINT of a gentle end; `None` when no SIGTERM is to follow.
     interrupted: Option<Moment>,
+    /// The moment of the latest snapshot.
+    latest: Moment,
     pub reclaim: Reclaim,
     /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
     pub returned: Option<Vec<Returned>>,
@@ -179,6 +164,7 @@ impl EndDialog {
             read: None,
             first_sent: None,
             interrupted: None,
+            latest: snapshot.at,
             reclaim: Reclaim::expect(chosen.clone(), snapshot),
             returned: None,
             successors: Vec::new(),
@@ -200,7 +186,10 @@ impl EndDialog {
         snapshot: &Snapshot,
     ) -> (Self, Vec<Command>) {
         let (mut dialog, commands) = Self::open(host, processes, &[], model, snapshot);
-        dialog.root_count = root_count;
+        // A process that is gone by now has no member.
+        let roots = &dialog.chosen[..root_count.min(dialog.chosen.len())];
+        let is_root = |member: &&Member| roots.contains(&member.id());
+        dialog.root_count = dialog.members.iter().filter(is_root).count();
         dialog.choice = Choice::Gently;
         (dialog, commands)
     }
@@ -249,6 +238,11 @@ impl EndDialog {
         self.targets().take(self.root_count)
     }
 
+    /// Whether a gentle end begins with some of the targets, those that started the others.
+    pub(crate) fn begins_with_roots(&self) -> bool {
+        self.is_root_left() && self.root_count < self.targets().count()
+    }
+
     /// Whether a gentle end begins with the roots alone: one has not ended and was not refused.
     pub(crate) fn is_root_left(&self) -> bool {
         self.roots().any(|root| !root.is_over())
@@ -259,18 +253,17 @@ impl EndDialog {
     }
 
     pub(crate) fn planned(&self) -> PlannedEnd {
-        let plan = PlannedOnHost(
-            self.host,
-            self.choice,
-            self.is_root_left(),
-            self.targets()
-                .map(|target| (target.id(), target.process.facts.argv.clone().ok()))
-                .collect(),
-        );
-        PlannedEnd {
-            hosts: vec![plan],
-            cancels: false,
-        }
+        let targets = self.targets().map(|target| {
+            let argv = target.process.facts.argv.clone().ok();
+            (target.id(), argv, target.caution.clone())
+        });
+        let plan = PlannedOnHost {
+            host: self.host,
+            choice: self.choice,
+            is_root_left: self.is_root_left(),
+            targets: targets.collect(),
+        };
+        PlannedEnd::on_host(plan)
     }
 
     /// Records that the dialog was on the screen for long enough to be read.
@@ -514,6 +507,8 @@ impl EndDialog {
         if let Outcome::NotRecorded { reason } = &reply.outcome {
             self.unrecorded = Some(reason.clone());
         }
+        self.take_withheld(reply);
+        self.take_end_of_root(reply);
         if let Outcome::Sent { signal, at } = reply.outcome
             && self.members.iter().any(|member| {
                 member.id() == reply.process && matches!(member.stage, Stage::Asked(_))
@@ -531,9 +526,56 @@ impl EndDialog {
         }
     }
 
+    /// Takes a reply that a signal was withheld, because the process is not what the user saw any
+    /// more: nothing follows that signal.
+    fn take_withheld(&mut self, reply: &Reply) {
+        let Outcome::Held {
+            caution: Some(caution),
+        } = &reply.outcome
+        else {
+            return;
+        };
+        let member = self
+            .members
+            .iter()
+            .find(|member| member.id() == reply.process);
+        let Some(member) = member.filter(|member| member.caution.as_ref() != Some(caution)) else {
+            return;
+        };
+        if !is_advice(caution) {
+            self.interrupted = None;
+        }
+        if member.stage == Stage::Asked(Signal::Kill) && self.choice == Choice::ByForce {
+            // A forced end of several processes is withheld as a whole.
+            for member in &mut self.members {
+                if member.stage == Stage::Asked(Signal::Kill) {
+                    member.stage = Stage::Held;
+                }
+            }
+        }
+    }
+
+    /// Takes a reply that a root was gone, or refused, before the SIGINT of a gentle end: the others
+    /// get SIGTERM in time nevertheless.
+    fn take_end_of_root(&mut self, reply: &Reply) {
+        let at = match reply.outcome {
+            Outcome::Ended { at } | Outcome::Zombie { at, .. } => at,
+            Outcome::Refused { .. } => self.latest,
+            _ => return,
+        };
+        let was_asked = self.members.iter().any(|member| {
+            member.id() == reply.process && member.stage == Stage::Asked(Signal::Int)
+        });
+        if was_asked && self.choice == Choice::Gently {
+            self.first_sent.get_or_insert(at);
+            self.interrupted.get_or_insert(at);
+        }
+    }
+
     /// Takes a new snapshot. While targets live, it says how much memory to expect back;
     /// afterwards, how much came back.
     pub(in crate::app) fn update(&mut self, snapshot: &Snapshot) {
+        self.latest = snapshot.at;
         for member in &mut self.members {
             member.update(snapshot);
         }
@@ -649,14 +691,5 @@ impl EndDialog {
             process: member.id(),
         })
         .collect()
-    }
-}
-
-/// Types a key into a confirmation, which has only digits.
-pub(super) fn type_digit(typed: &mut String, key: KeyCode) {
-    match key {
-        KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < 10 => typed.push(digit),
-        KeyCode::Backspace => _ = typed.pop(),
-        _ => {}
     }
 }

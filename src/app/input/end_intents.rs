@@ -13,7 +13,7 @@ use crate::app::{App, List, commands};
 use crate::model::{FleetJob, GpuOrProcess, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::slurm_job::SlurmCancel;
+use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer};
 use crate::protocol::snapshot::ProcessId;
 
 /// The processes of each host that a dialog ends, those that started the others first, and how many
@@ -103,11 +103,10 @@ impl App {
             .keys()
             .map(|host| self.fleet().name(*host).to_owned())
             .collect();
-        let slurm = job
-            .key
-            .mark
-            .slurm_id()
-            .map(|job| SlurmCancel { job, hosts });
+        self.end_dialogs += 1;
+        let dialog = self.end_dialogs;
+        let slurm = job.key.mark.slurm_id();
+        let slurm = slurm.map(|job| SlurmCancel { job, hosts, dialog });
         self.open_end_over_hosts(format!("the job {}", job.title()), parts, slurm)
     }
 
@@ -164,6 +163,19 @@ impl App {
             due.extend(commands.into_iter().map(|command| (host, command)));
         }
         (!due.is_empty()).then_some(Effect::Commands(due))
+    }
+
+    /// Gives an answer of Slurm to the dialog that asked. If that is closed, says how `scancel` went.
+    pub(in crate::app) fn take_slurm_cancel(&mut self, answer: &SlurmCancelAnswer) {
+        let dialog = self.modes.end_over_hosts_mut();
+        if dialog.is_some_and(|dialog| dialog.take_cancel(answer)) || !answer.has_run {
+            return;
+        }
+        let job = &answer.question.job;
+        self.notice.set(match &answer.result {
+            Ok(()) => format!("scancel {job} has ended without an error"),
+            Err(why) => format!("scancel {job}: {why}"),
+        });
     }
 
     /// Tells the dialog over several hosts which of them do not answer now.

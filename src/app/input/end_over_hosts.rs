@@ -11,7 +11,7 @@ use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::is_advice;
-use crate::protocol::slurm_job::SlurmCancel;
+use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndOverHosts {
@@ -26,6 +26,8 @@ pub(crate) struct EndOverHosts {
     /// The job of Slurm, and whether `scancel` may end it; `None` if it is no job of Slurm.
     pub slurm: Option<(SlurmCancel, Cancel)>,
     pub typed: String,
+    /// The number that was typed for, and what it counts.
+    typed_for: Option<(String, &'static str)>,
     read: Option<PlannedEnd>,
     /// Whether the user has confirmed the first signal.
     confirmed: bool,
@@ -35,7 +37,7 @@ pub(crate) struct EndOverHosts {
 /// Whether a job of Slurm can be ended with `scancel`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cancel {
-    /// It is not offered, for this reason.
+    /// It is not offered, or did not run, for this reason.
     Refused(Text),
     /// Slurm was asked, and has not answered yet.
     Asked,
@@ -60,6 +62,7 @@ impl EndOverHosts {
             choice: Some(Choice::Gently),
             slurm: slurm.map(|slurm| (slurm, Cancel::Asked)),
             typed: String::new(),
+            typed_for: None,
             read: None,
             confirmed: false,
             top: 0,
@@ -109,9 +112,15 @@ impl EndOverHosts {
     }
 
     pub(crate) fn choices(&self) -> Vec<Option<Choice>> {
-        let cancel = (self.cancel() == Some(&Cancel::Offered)).then_some(None);
+        let cancel = self.can_cancel().then_some(None);
         let signals = FOR_MANY.iter().copied().map(Some);
         cancel.into_iter().chain(signals).collect()
+    }
+
+    /// Whether Slurm may end the job. Not while a host does not answer or has refused: Slurm would
+    /// end what the dialog says it leaves alone.
+    fn can_cancel(&self) -> bool {
+        self.cancel() == Some(&Cancel::Offered) && self.reached_count() == self.parts.len()
     }
 
     pub(in crate::app) fn choose(&mut self, by: isize) {
@@ -147,7 +156,9 @@ impl EndOverHosts {
         let hosts = self.reached_count();
         let processes = self.reached().flat_map(EndDialog::targets).count();
         let is_grave = self.cautions().any(|(_, _, caution)| !is_advice(caution));
-        if self.confirmed {
+        if self.choice.is_none() {
+            Some((self.parts.len().to_string(), "hosts"))
+        } else if self.confirmed {
             None
         } else if hosts > 1 {
             Some((hosts.to_string(), "hosts"))
@@ -177,9 +188,10 @@ impl EndOverHosts {
                 .reached()
                 .any(|part| part.targets().any(Member::is_held))
             && !targets.any(|target| matches!(target.stage, Stage::Asked(_)))
+            && (self.choice.is_some() || self.can_cancel())
             && self
                 .word_to_type()
-                .is_none_or(|(word, _)| word == self.typed)
+                .is_none_or(|word| word.0 == self.typed && self.typed_for.as_ref() == Some(&word))
     }
 
     /// Whether all targets have ended or were refused, so that the dialog can only be closed.
@@ -197,6 +209,12 @@ impl EndOverHosts {
         if !self.can_send() {
             return Some(Vec::new());
         }
+        let Some(choice) = self.choice else {
+            if let Some((_, cancel)) = &mut self.slurm {
+                *cancel = Cancel::Running;
+            }
+            return None;
+        };
         if !std::mem::replace(&mut self.confirmed, true) {
             for part in &mut self.parts {
                 if self.silent.contains(&part.host) {
@@ -204,44 +222,51 @@ impl EndOverHosts {
                 }
             }
         }
-        let Some(choice) = self.choice else {
-            if let Some((_, cancel)) = &mut self.slurm {
-                *cancel = Cancel::Running;
-            }
-            return None;
-        };
-        let silent = std::mem::take(&mut self.silent);
-        let parts = self
-            .parts
-            .iter_mut()
-            .filter(|part| !silent.contains(&part.host));
-        let commands = parts.flat_map(|part| {
+        let mut commands = Vec::new();
+        for part in &mut self.parts {
+            // Also of a silent host: nothing of an earlier choice follows there.
             part.choice = choice;
-            let host = part.host;
-            part.send().into_iter().map(move |command| (host, command))
-        });
-        let commands = commands.collect();
-        self.silent = silent;
+            if !self.silent.contains(&part.host) {
+                let host = part.host;
+                commands.extend(part.send().into_iter().map(|command| (host, command)));
+            }
+        }
         Some(commands)
     }
 
-    /// Takes the answer of Slurm: whether `scancel` may end the job, or why it was not run.
-    pub(in crate::app) fn take_cancel(&mut self, answer: Result<(), Text>) {
-        self.read = None;
-        if let Some((_, cancel)) = &mut self.slurm {
-            *cancel = match (answer, &*cancel) {
-                (Err(why), _) => Cancel::Refused(why),
-                (Ok(()), Cancel::Running) => Cancel::Done,
-                (Ok(()), _) => Cancel::Offered,
-            };
+    /// Takes the answer of Slurm to this question: whether `scancel` may end the job, or whether it
+    /// has run. Returns false if the question is not of this dialog.
+    pub(in crate::app) fn take_cancel(&mut self, answer: &SlurmCancelAnswer) -> bool {
+        let Some((asked, cancel)) = &mut self.slurm else {
+            return false;
+        };
+        let awaited = if answer.has_run {
+            Cancel::Running
+        } else {
+            Cancel::Asked
+        };
+        if *asked != answer.question || *cancel != awaited {
+            return false;
         }
-        if !self.choices().contains(&self.choice) {
+        *cancel = match &answer.result {
+            Err(why) => Cancel::Refused(why.clone()),
+            Ok(()) if answer.has_run => Cancel::Done,
+            Ok(()) => Cancel::Offered,
+        };
+        self.read = None;
+        if self.choice.is_none() {
             self.choice = Some(Choice::Gently);
         }
+        true
     }
 
     /// Types a key into the confirmation.
     pub(in crate::app) fn type_in(&mut self, key: KeyCode) {
+        let word = self.word_to_type();
+        if self.typed_for != word {
+            self.typed.clear();
+            self.typed_for = word;
+        }
         type_digit(&mut self.typed, key);
     }
 

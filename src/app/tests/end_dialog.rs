@@ -210,6 +210,24 @@ fn a_gentle_end_interrupts_the_root_then_asks_all_that_are_left_and_never_kills(
 }
 
 #[test]
+fn sigterm_follows_although_the_root_had_ended_before_its_sigint() {
+    let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
+    gentle = gentle.hears(
+        100,
+        Outcome::Ended {
+            at: Moment(1_000_000),
+        },
+    );
+    gentle = gentle.pass(|host| host.later(12)).asks(&[]);
+    gentle.event(Event::Tick(ViewerTime::ZERO));
+    let rest = [101, 102].map(|pid| Command::Signal {
+        process: id(pid),
+        signal: Signal::Term,
+    });
+    gentle.asks(&[asked(rest.to_vec())]);
+}
+
+#[test]
 fn a_forced_end_is_one_act_on_all_that_are_held() {
     let processes = [100, 101, 102].map(id).to_vec();
     let forced = job()

@@ -5,7 +5,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::SessionInput;
 use crate::base::text::Text;
 use crate::files::local_time::unix_ms;
-use crate::protocol::slurm_job::{SlurmCancel, SlurmJob};
+use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer, SlurmJob};
 use crate::source::{AskedJob, SlurmCommands};
 
 /// Asks Slurm again. The answer is an input of the session.
@@ -27,8 +27,8 @@ pub(super) fn ask_to_cancel(
 ) {
     let commands = commands.clone();
     tokio::spawn(async move {
-        let answer = check(&commands, &job).await.map(drop);
-        let _ended = inputs.send(SessionInput::SlurmCancel(answer.map_err(Text::from)));
+        let result = check(&commands, &job).await.map(drop);
+        answer(job, false, result, &inputs);
     });
 }
 
@@ -40,12 +40,27 @@ pub(super) fn cancel(
 ) {
     let commands = commands.clone();
     tokio::spawn(async move {
-        let answer = match check(&commands, &job).await {
+        let result = match check(&commands, &job).await {
             Ok(job) => commands.cancel(&job).await,
             Err(why) => Err(why),
         };
-        let _ended = inputs.send(SessionInput::SlurmCancel(answer.map_err(Text::from)));
+        answer(job, true, result, &inputs);
     });
+}
+
+fn answer(
+    question: SlurmCancel,
+    has_run: bool,
+    result: Result<(), String>,
+    inputs: &UnboundedSender<SessionInput>,
+) {
+    let answer = SlurmCancelAnswer {
+        question,
+        has_run,
+        result: result.map_err(Text::from),
+    };
+    // Nobody listens any more when gputop ends.
+    let _ended = inputs.send(SessionInput::SlurmCancel(answer));
 }
 
 async fn check(commands: &SlurmCommands, job: &SlurmCancel) -> Result<SlurmJob, String> {

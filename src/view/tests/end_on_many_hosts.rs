@@ -11,6 +11,7 @@ use crate::app::event::Effect;
 use crate::app::input::end_over_hosts::EndOverHosts;
 use crate::app::lists::rows::Row;
 use crate::app::page::Page;
+use crate::base::time::ViewerTime;
 use crate::model::{Fleet, GpuOrProcess, HostLabel, HostProcess};
 use crate::protocol::command::Command;
 use crate::protocol::snapshot::ProcessId;
@@ -29,10 +30,13 @@ enum Step {
         boot: u8,
         processes: Vec<(u32, u64)>,
     },
-    /// The agent holds the processes of the dialog, or has sent a signal to them.
+    /// The agents of these hosts answer for the processes of the dialog.
     Reply {
         outcome: Outcome,
+        hosts: Vec<u16>,
     },
+    /// Seconds pass.
+    Tick(u64),
     Lost(u16),
     /// A key that comes before the next frame, or after it.
     Key {
@@ -56,8 +60,11 @@ fn any_step() -> impl Strategy<Value = Step> {
         });
     let at = Moment(1_000_000);
     let outcome = prop_oneof![
-        Just(Outcome::Held { caution: None }),
-        Just(Outcome::Sent {
+        4 => Just(Outcome::Held { caution: None }),
+        1 => Just(Outcome::Held { caution: Some("another owner".into()) }),
+        1 => Just(Outcome::Ended { at }),
+        1 => Just(Outcome::Refused { reason: "no permission".into() }),
+        2 => Just(Outcome::Sent {
             signal: Signal::Term,
             at
         }),
@@ -76,7 +83,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         4 => line,
-        3 => outcome.prop_map(|outcome| Step::Reply { outcome }),
+        3 => (outcome, proptest::sample::subsequence(vec![0, 1, 2], 1..=3))
+            .prop_map(|(outcome, hosts)| Step::Reply { outcome, hosts }),
+        1 => (1..12u64).prop_map(Step::Tick),
         1 => (0..HOSTS).prop_map(Step::Lost),
         8 => (key, any::<bool>()).prop_map(|(key, is_drawn_before)| Step::Key { key, is_drawn_before }),
     ]
@@ -173,8 +182,14 @@ impl Drawn {
                 let line = Line::Full(Box::new(snapshot));
                 self.app.take(Event::Line(HostKey(*number), Box::new(line)))
             }
-            Step::Reply { outcome } => {
-                for HostProcess { host, process } in self.targets() {
+            Step::Tick(seconds) => {
+                let elapsed = ViewerTime::new(Duration::from_secs(*seconds));
+                self.app.take(Event::Tick(elapsed))
+            }
+            Step::Reply { outcome, hosts } => {
+                let targets = self.targets().into_iter();
+                for HostProcess { host, process } in targets.filter(|it| hosts.contains(&it.host.0))
+                {
                     let outcome = outcome.clone();
                     let line = Line::Reply(Reply { process, outcome });
                     self.app.take(Event::Line(host, Box::new(line)));
@@ -299,6 +314,7 @@ fn the_steps_of_the_property_do_end_processes() {
     let mut drawn = Drawn::new();
     let held = Step::Reply {
         outcome: Outcome::Held { caution: None },
+        hosts: vec![0, 1, 2],
     };
     for step in [line(0), key(KeyCode::F(9)), held, line(2)] {
         drawn.draw();
@@ -339,6 +355,7 @@ fn tagged_processes_on_two_hosts_are_ended_together_once_the_number_of_hosts_is_
     let mut drawn = Drawn::new();
     let held = Step::Reply {
         outcome: Outcome::Held { caution: None },
+        hosts: vec![0, 1, 2],
     };
     let steps = [
         line(0, 101),

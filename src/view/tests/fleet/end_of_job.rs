@@ -3,9 +3,10 @@
 use super::jobs::{end, training};
 use super::*;
 use crate::app::event::Effect;
+use crate::base::text::Text;
 use crate::protocol::command::{Command, Signal};
 use crate::protocol::reply::{Outcome, Reply};
-use crate::protocol::slurm_job::SlurmCancel;
+use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer};
 use crate::protocol::snapshot::ProcessId;
 
 /// The process of a rank.
@@ -130,47 +131,104 @@ fn a_small_screen_shows_the_hosts_and_what_is_typed() {
     screens::check("end_of_job_80x24", &lab.app, 80, 24);
 }
 
+/// Opens the dialog, and returns the question to Slurm.
+fn open_and_ask(lab: &mut Lab) -> SlurmCancel {
+    match open(lab, &[]) {
+        Some(Effect::AskToCancel(asked, _)) => asked,
+        effect => panic!("Slurm was not asked: {effect:?}"),
+    }
+}
+
+fn answer(lab: &mut Lab, question: &SlurmCancel, has_run: bool, result: Result<(), Text>) {
+    lab.app.update(Event::SlurmCancel(SlurmCancelAnswer {
+        question: question.clone(),
+        has_run,
+        result,
+    }));
+}
+
 #[test]
 fn scancel_is_offered_only_after_slurm_has_agreed() {
     let mut lab = training((120, 40));
-    let effect = open(&mut lab, &[]);
-    let hosts = (1..=8).map(|number| format!("gpu-{number:02}")).collect();
-    let job = SlurmCancel {
-        job: "4242".to_owned(),
-        hosts,
-    };
-    let Some(Effect::AskToCancel(asked, _)) = effect else {
-        panic!("Slurm was not asked: {effect:?}");
-    };
-    assert_eq!(asked, job);
-    let up = |lab: &mut Lab| press(lab, KeyCode::Up);
-    up(&mut lab);
+    let asked = open_and_ask(&mut lab);
+    let hosts: Vec<String> = (1..=8).map(|number| format!("gpu-{number:02}")).collect();
+    assert_eq!((asked.job.as_str(), &asked.hosts), ("4242", &hosts));
+    press(&mut lab, KeyCode::Up);
     press(&mut lab, KeyCode::Char('8'));
     let sent = signals(press(&mut lab, KeyCode::Enter));
     assert_eq!(sent.len(), 64, "the choice above is no scancel yet");
 
     let mut lab = training((120, 40));
-    open(&mut lab, &[]);
-    lab.app
-        .update(Event::SlurmCancel(Err("it is bob's".into())));
+    let asked = open_and_ask(&mut lab);
+    answer(&mut lab, &asked, false, Err("it is bob's".into()));
     let text = lab.lines().join("\n");
-    assert!(
-        text.contains("scancel is not offered: it is bob's"),
-        "{text}"
-    );
+    assert!(text.contains("no scancel: it is bob's"), "{text}");
 
     let mut lab = training((120, 40));
-    open(&mut lab, &[]);
-    lab.app.update(Event::SlurmCancel(Ok(())));
-    up(&mut lab);
+    let asked = open_and_ask(&mut lab);
+    answer(&mut lab, &asked, false, Ok(()));
+    press(&mut lab, KeyCode::Up);
+    assert_eq!(press(&mut lab, KeyCode::Enter), None, "nothing was typed");
     press(&mut lab, KeyCode::Char('8'));
     let effect = press(&mut lab, KeyCode::Enter);
-    assert_eq!(effect, Some(Effect::CancelSlurmJob(job)));
+    assert_eq!(effect, Some(Effect::CancelSlurmJob(asked.clone())));
     assert_eq!(press(&mut lab, KeyCode::Enter), None, "it runs already");
-    lab.app.update(Event::SlurmCancel(Ok(())));
+    answer(&mut lab, &asked, true, Ok(()));
     let text = lab.lines().join("\n");
     assert!(
         text.contains("scancel has ended without an error"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_answer_of_slurm_to_another_dialog_is_not_taken() {
+    let mut lab = training((120, 40));
+    let first = open_and_ask(&mut lab);
+    press(&mut lab, KeyCode::Esc);
+    let Some(Effect::AskToCancel(second, _)) = press(&mut lab, KeyCode::Char('x')) else {
+        panic!("Slurm was not asked again");
+    };
+    reply(&mut lab, 0..64, &Outcome::Held { caution: None });
+    answer(&mut lab, &first, false, Ok(()));
+    assert!(lab.lines().join("\n").contains("asking squeue"));
+    answer(&mut lab, &second, false, Ok(()));
+    press(&mut lab, KeyCode::Up);
+    press(&mut lab, KeyCode::Char('8'));
+    press(&mut lab, KeyCode::Enter);
+    answer(&mut lab, &first, false, Ok(()));
+    let text = lab.lines().join("\n");
+    assert!(text.contains("Slurm is asked once more"), "{text}");
+}
+
+#[test]
+fn scancel_is_not_offered_while_a_host_is_left_out() {
+    let mut lab = training((120, 40));
+    let Some(Effect::AskToCancel(asked, _)) = open(&mut lab, &[5]) else {
+        panic!("Slurm was not asked");
+    };
+    answer(&mut lab, &asked, false, Ok(()));
+    press(&mut lab, KeyCode::Up);
+    press(&mut lab, KeyCode::Char('7'));
+    let sent = signals(press(&mut lab, KeyCode::Enter));
+    assert_eq!(sent.len(), 56, "{}", lab.lines().join("\n"));
+}
+
+#[test]
+fn a_caution_that_comes_while_enter_is_typed_is_read_first() {
+    let mut lab = training((120, 40));
+    open(&mut lab, &[]);
+    press(&mut lab, KeyCode::Char('8'));
+    lab.app.settle();
+    lab.app.mark_end_as_read();
+    let caution = Some("it belongs to bob now".into());
+    reply(&mut lab, [44], &Outcome::Held { caution });
+    let enter = KeyEvent::from(KeyCode::Enter);
+    let effect = lab.app.update(Event::Key(enter));
+    assert_eq!(signals(effect), []);
+    let text = lab.lines().join("\n");
+    assert!(
+        text.contains("gpu-06 4044: it belongs to bob now"),
         "{text}"
     );
 }
