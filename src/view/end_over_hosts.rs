@@ -326,7 +326,7 @@ fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>
             None => texts.push((caution, vec![process])),
         }
     }
-    // What could do harm comes first.
+    // Warnings of harm come first.
     texts.sort_by_key(|(text, _)| is_advice(&Text::from(text.as_str())));
     for (caution, processes) in texts.iter().take(CAUTIONS) {
         let whose = match processes.as_slice() {

@@ -138,6 +138,8 @@ fn a_process_that_changes_its_user_while_the_dialog_is_open_is_shown_with_a_caut
     terminal.keys(&pid.to_string());
     terminal.wait_for(&format!("confirm: {pid}_"));
     assert_eq!(process_state(pid), Some('S'), "Enter alone sent nothing");
+    // The user has time to read the caution.
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("It ended after");

@@ -188,7 +188,8 @@ impl Drawn {
             }
             Step::Reply { outcome, hosts } => {
                 let targets = self.targets().into_iter();
-                for HostProcess { host, process } in targets.filter(|it| hosts.contains(&it.host.0))
+                for HostProcess { host, process } in
+                    targets.filter(|target| hosts.contains(&target.host.0))
                 {
                     let outcome = outcome.clone();
                     let line = Line::Reply(Reply { process, outcome });
