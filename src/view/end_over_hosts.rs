@@ -66,6 +66,8 @@ fn hosts(
         let is_reached = part.left() > 0 && !dialog.is_silent(part.host);
         part.first_sent.is_some() || part.ended().is_some() || is_reached
     };
+    let is_awaited =
+        |part: &EndDialog| part.reclaim.expected().is_some() && part.returned.is_none();
     let expected: Option<Bytes> = parts
         .iter()
         .filter(is_meant)
@@ -73,6 +75,10 @@ fn hosts(
         .reduce(|a, b| Bytes(a.0.saturating_add(b.0)));
     let after = match expected {
         None => String::new(),
+        // Not read yet is not nothing.
+        Some(_) if dialog.is_over() && parts.iter().filter(is_meant).any(is_awaited) => {
+            ": waiting for the GPUs to say what came back".to_owned()
+        }
         Some(expected) if dialog.is_over() => {
             let returned = parts.iter().filter_map(|part| part.returned.as_ref());
             let freed = returned.flatten().map(|gpu| gpu.freed.0).sum();

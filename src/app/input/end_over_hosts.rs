@@ -120,7 +120,10 @@ impl EndOverHosts {
     /// Whether Slurm may end the job. Not while a host does not answer or has refused: Slurm would
     /// end what the dialog says it leaves alone.
     fn can_cancel(&self) -> bool {
-        self.cancel() == Some(&Cancel::Offered) && self.reached_count() == self.parts.len()
+        let is_refused = |target: &Member| matches!(target.stage, Stage::Refused(_));
+        let is_meant =
+            |part: &EndDialog| !self.is_silent(part.host) && !part.targets().any(is_refused);
+        self.cancel() == Some(&Cancel::Offered) && self.parts.iter().all(is_meant)
     }
 
     pub(in crate::app) fn choose(&mut self, by: isize) {
