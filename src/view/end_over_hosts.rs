@@ -19,6 +19,8 @@ use crate::output::text_wrap::cut;
 use crate::protocol::reply::is_advice;
 
 const WIDTH: u16 = 114;
+/// The columns before the lines of a host that follow its first.
+const INDENT: usize = 2;
 /// The number of choices that are shown at a time, and of different cautions.
 const CHOICES: usize = 4;
 const CAUTIONS: usize = 3;
@@ -50,8 +52,8 @@ fn places(app: &App, dialog: &EndOverHosts) -> String {
     }
 }
 
-/// One row for each host, with the PIDs of its targets as far as there is room, and its state. Where
-/// it fits, the state is on the same row.
+/// The rows of each host: the PIDs of all of its targets, and its state. Where all of that fits, it is
+/// one row.
 fn hosts(
     theme: Theme,
     app: &App,
@@ -94,22 +96,16 @@ fn hosts(
         .map(|part| app.fleet().name(part.host).chars().count())
         .max()
         .unwrap_or(0)
-        .min(columns / 4);
-    let rows = parts.iter().skip(dialog.top);
-    let rows = rows.map(|part| row(theme, app, dialog, part, widest, columns));
-    let mut left = shown;
-    let mut hidden = parts.len() - dialog.top;
-    for row in rows {
-        if row.len() > left {
-            break;
-        }
-        left -= row.len();
-        hidden -= 1;
-        lines.extend(row);
-    }
-    if hidden > 0 {
+        .min(columns / 2);
+    let rows = parts.iter();
+    let rows = rows.flat_map(|part| row(theme, app, dialog, part, widest, columns));
+    let rows: Vec<Line<'_>> = rows.collect();
+    let top = dialog.top.min(rows.len().saturating_sub(shown));
+    let below = rows.len().saturating_sub(top + shown);
+    lines.extend(rows.into_iter().skip(top).take(shown));
+    if top + below > 0 {
         lines.push(Line::styled(
-            format!("and {hidden} more (PgDn)"),
+            format!("{top} rows above, {below} below (PgUp, PgDn)"),
             theme.dim(),
         ));
     }
@@ -137,23 +133,36 @@ fn row(
         .targets()
         .map(|target| target.id().pid.to_string())
         .collect();
-    let used = head.chars().count();
-    let beside = columns.saturating_sub(used + state.chars().count() + 1);
     let pids = pids.join(" ");
-    if beside >= pids.len().min(12) {
-        let pids = cut(&pids, beside.saturating_sub(1));
+    let width = |text: &str| text.chars().count();
+    let beside = columns.saturating_sub(width(&head) + width(&state) + 1);
+    if width(&pids) <= beside {
         return vec![Line::from(vec![
             Span::raw(head),
             Span::styled(format!("{pids:<beside$} "), theme.dim()),
             Span::styled(state, style),
         ])];
     }
-    let mut lines = vec![Line::from(vec![
-        Span::raw(head),
-        Span::styled(cut(&pids, columns.saturating_sub(used + 1)), theme.dim()),
-    ])];
-    let below = format!("  {state}");
-    lines.extend(hanging(&below, columns, 2).map(|row| Line::styled(row, style)));
+    // Each PID is shown: a signal reaches only what the user could read.
+    let indented = |text: &str, style: Style| {
+        let below = format!("{:INDENT$}{text}", "");
+        let rows = hanging(&below, columns, INDENT).map(move |row| Line::styled(row, style));
+        rows.collect::<Vec<_>>()
+    };
+    if width(&head) + width(&pids) <= columns {
+        let first = vec![Span::raw(head), Span::styled(pids, theme.dim())];
+        let below = indented(&state, style);
+        return std::iter::once(Line::from(first)).chain(below).collect();
+    }
+    let mut lines = if width(&head) + width(&state) <= columns {
+        let beside = columns.saturating_sub(width(&state));
+        let head = Span::raw(format!("{head:<beside$}"));
+        vec![Line::from(vec![head, Span::styled(state, style)])]
+    } else {
+        let below = indented(&state, style);
+        std::iter::once(Line::raw(head)).chain(below).collect()
+    };
+    lines.extend(indented(&pids, theme.dim()));
     lines
 }
 

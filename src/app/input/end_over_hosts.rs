@@ -31,6 +31,7 @@ pub(crate) struct EndOverHosts {
     read: Option<PlannedEnd>,
     /// Whether the user has confirmed the first signal.
     confirmed: bool,
+    /// How many rows are scrolled out above; the drawing stops at the last page.
     pub top: usize,
 }
 
@@ -274,7 +275,9 @@ impl EndOverHosts {
     }
 
     pub(in crate::app) fn scroll(&mut self, by: isize) {
-        let last = self.parts.len().saturating_sub(1);
-        self.top = self.top.saturating_add_signed(by).min(last);
+        // No host has more rows than it has processes, and two for its name and its state.
+        let processes: usize = self.parts.iter().map(|part| part.targets().count()).sum();
+        let rows = processes + 2 * self.parts.len();
+        self.top = self.top.saturating_add_signed(by).min(rows);
     }
 }

@@ -232,3 +232,34 @@ fn a_caution_that_comes_while_enter_is_typed_is_read_first() {
         "{text}"
     );
 }
+
+#[test]
+fn the_pid_of_each_process_can_be_read() {
+    let mut lab = training((80, 24));
+    let rank_0 = lab.hosts[0].processes.iter();
+    let rank_0 = rank_0.clone().find(|process| process.id.pid == 4000);
+    let facts = rank_0.expect("it runs").facts.clone();
+    for pid in 5000..5040 {
+        lab.run(0, pid, "alice", &[0], Bytes::from_gib(1));
+        let mut processes = lab.hosts[0].processes.iter_mut();
+        let process = processes.find(|process| process.id.pid == pid);
+        let process = process.expect("it was just added");
+        process.facts = facts.clone();
+        process.facts_mut().parent = Ok(4000);
+    }
+    lab.pass(2, &[]);
+    open(&mut lab, &[]);
+    let mut seen = String::new();
+    for _ in 0..30 {
+        seen += &lab.lines().join(" ");
+        press(&mut lab, KeyCode::PageDown);
+    }
+    assert!(seen.contains("104 processes on 8 hosts"), "{seen}");
+    for pid in (4000..4064).chain(5000..5040) {
+        assert!(
+            seen.split_whitespace().any(|word| word == pid.to_string()),
+            "{pid} is not to be seen:\n{}",
+            lab.lines().join("\n")
+        );
+    }
+}
