@@ -143,6 +143,15 @@ fn row(
             Span::styled(state, style),
         ])];
     }
+    let on_one_row = |head: &str| {
+        let beside = columns.saturating_sub(width(&state));
+        let head = Span::raw(format!("{head:<beside$}"));
+        Line::from(vec![head, Span::styled(state.clone(), style)])
+    };
+    let is_state_beside = width(&head) + width(&state) <= columns;
+    if part.is_over() && is_state_beside {
+        return vec![on_one_row(&head)];
+    }
     // Each PID is shown: a signal reaches only what the user could read.
     let indented = |text: &str, style: Style| {
         let below = format!("{:INDENT$}{text}", "");
@@ -154,10 +163,8 @@ fn row(
         let below = indented(&state, style);
         return std::iter::once(Line::from(first)).chain(below).collect();
     }
-    let mut lines = if width(&head) + width(&state) <= columns {
-        let beside = columns.saturating_sub(width(&state));
-        let head = Span::raw(format!("{head:<beside$}"));
-        vec![Line::from(vec![head, Span::styled(state, style)])]
+    let mut lines = if is_state_beside {
+        vec![on_one_row(&head)]
     } else {
         let below = indented(&state, style);
         std::iter::once(Line::raw(head)).chain(below).collect()

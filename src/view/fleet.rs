@@ -503,6 +503,9 @@ fn draw_jobs(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.put(user.as_str(), theme.user(None)).skip(2);
         }
         pen.put(&job.size, theme.text());
+        if let Some(missing) = &job.missing {
+            pen.put(", ", theme.dim()).put(missing, theme.notable());
+        }
         if job.hosts.len() > 1 {
             let hosts: Vec<String> = job.hosts.iter().map(ToString::to_string).collect();
             pen.put(": ", theme.dim());

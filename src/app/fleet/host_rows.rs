@@ -59,6 +59,8 @@ pub(crate) struct JobLine<'a> {
     pub(crate) user: Option<&'a Text>,
     /// `64 ranks on 8 hosts, 63 seen`.
     pub(crate) size: String,
+    /// `rank 42 is missing`; `None` while none is known to be.
+    pub(crate) missing: Option<String>,
     pub(crate) hosts: Vec<&'a str>,
 }
 
@@ -171,12 +173,23 @@ impl App {
             title: job.title(),
             user: job.user.as_ref(),
             size: self.size_of_job(job),
+            missing: self.missing_ranks(job),
             hosts: job
                 .hosts()
                 .into_iter()
                 .map(|host| self.fleet().name(host))
                 .collect(),
         })
+    }
+
+    /// Says which ranks of a job are missing, while the others may wait for them.
+    fn missing_ranks(&self, job: &FleetJob) -> Option<String> {
+        let missing = job.missing(|host| self.trouble(host).is_none())?;
+        match missing.as_slice() {
+            [] => None,
+            [only] => Some(format!("rank {} is missing", only.rank)),
+            several => Some(format!("{} ranks are missing", several.len())),
+        }
     }
 
     /// Says how many ranks a job has, on how many hosts, and how many of them are seen: those that a

@@ -15,7 +15,7 @@ use crossterm::event::KeyCode;
 
 pub(crate) use self::confirmation::PlannedEnd;
 use self::confirmation::PlannedOnHost;
-pub(super) use self::confirmation::type_digit;
+pub(super) use self::confirmation::{neighbour, type_digit};
 pub(crate) use self::member::{Member, Stage};
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -340,12 +340,7 @@ impl EndDialog {
 
     pub(in crate::app) fn choose(&mut self, by: isize) {
         self.read = None;
-        let choices = self.choices();
-        let place = choices
-            .iter()
-            .position(|choice| *choice == self.choice)
-            .unwrap_or(0);
-        self.choice = choices[place.saturating_add_signed(by).min(choices.len() - 1)];
+        self.choice = neighbour(self.choices(), self.choice, by);
     }
 
     /// Adds processes that were found to belong to the job, unless the whole job is the target

@@ -6,7 +6,9 @@
 
 use crossterm::event::KeyCode;
 
-use super::end_dialog::{Choice, EndDialog, FOR_MANY, MANY, Member, PlannedEnd, Stage, type_digit};
+use super::end_dialog::{
+    Choice, EndDialog, FOR_MANY, MANY, Member, PlannedEnd, Stage, neighbour, type_digit,
+};
 use crate::base::text::Text;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
@@ -129,12 +131,7 @@ impl EndOverHosts {
 
     pub(in crate::app) fn choose(&mut self, by: isize) {
         self.read = None;
-        let choices = self.choices();
-        let place = choices
-            .iter()
-            .position(|choice| *choice == self.choice)
-            .unwrap_or(0);
-        self.choice = choices[place.saturating_add_signed(by).min(choices.len() - 1)];
+        self.choice = neighbour(&self.choices(), self.choice, by);
     }
 
     pub(crate) fn planned(&self) -> PlannedEnd {

@@ -135,6 +135,7 @@ const JOB: &[(Intent, &str)] = &[
     (Intent::MoveColumn(1), "rank"),
     (Intent::OtherList, "next that differs"),
     (Intent::Open, "its process"),
+    (Intent::OpenEndDialog, "end"),
     (Intent::Quit, "quit"),
     (Intent::SaveScreen, "picture"),
 ];

@@ -1,4 +1,5 @@
-//! The plan that the user confirms with Enter, and the number that is typed before.
+//! Choosing and confirming, as the dialogs on one host and on several do it: the neighbour of a choice,
+//! the plan that Enter carries out, and the number that is typed before.
 
 use crossterm::event::KeyCode;
 
@@ -47,4 +48,19 @@ pub(in crate::app::input) fn type_digit(typed: &mut String, key: KeyCode) {
         KeyCode::Backspace => _ = typed.pop(),
         _ => {}
     }
+}
+
+/// Returns the choice that lies `by` further down the list, or the last one on that way.
+pub(in crate::app::input) fn neighbour<T: Copy + PartialEq>(
+    choices: &[T],
+    choice: T,
+    by: isize,
+) -> T {
+    let place = choices.iter().position(|other| *other == choice);
+    let place = place.unwrap_or(0).saturating_add_signed(by);
+    choices
+        .get(place)
+        .or(choices.last())
+        .copied()
+        .unwrap_or(choice)
 }

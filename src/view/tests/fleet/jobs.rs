@@ -86,7 +86,7 @@ fn the_missing_the_leaking_and_the_throttled_rank_stand_first_within_three_minut
     let mut lab = three_odd_ranks((120, 40));
     let jobs = lab.line("JOBS");
     assert!(
-        jobs.contains("slurm 4242 llama  alice  64 ranks on 8 hosts, 63 seen"),
+        jobs.contains("slurm 4242 llama  alice  64 ranks on 8 hosts, 63 seen, rank 42 is missing"),
         "{jobs}"
     );
     lab.press(&[KeyCode::Char('J'), KeyCode::Enter]);
