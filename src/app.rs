@@ -375,7 +375,7 @@ impl App {
                 self.typed_number.advance(elapsed);
                 self.last_look.advance(elapsed, self.data.live());
                 self.is_stale = true;
-                return self.due_commands();
+                return self.due_commands(elapsed.duration());
             }
             Event::Background(background) => {
                 self.background = Some(background);

@@ -183,7 +183,8 @@ fn state(theme: Theme, app: &App, dialog: &EndOverHosts, part: &EndDialog) -> (S
     let refused_count = count(&|target| matches!(target.stage, Stage::Refused(_)));
     let is_asked = count(&|target| matches!(target.stage, Stage::Asked(_))) > 0;
     if dialog.is_silent(part.host) && part.left() > 0 {
-        let words = app.host_words(part.host).unwrap_or_default();
+        let words = app.host_words(part.host);
+        let words = words.unwrap_or_else(|| "its agent does not answer".to_owned());
         let was_sent = part.first_sent.is_some() || is_asked;
         let sent = if was_sent {
             "what was sent may arrive later"

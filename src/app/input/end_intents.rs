@@ -2,6 +2,7 @@
 //! tagged processes, and for the job of a page, on one host or on several.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::end_dialog::{self, EndDialog};
 use super::end_over_hosts::EndOverHosts;
@@ -149,8 +150,8 @@ impl App {
     }
 
     /// Returns the commands of the dialog that are due by now, for each of its hosts.
-    pub(in crate::app) fn due_commands(&mut self) -> Option<Effect> {
-        self.note_silent_hosts();
+    pub(in crate::app) fn due_commands(&mut self, elapsed: Duration) -> Option<Effect> {
+        self.note_silent_hosts(elapsed);
         let hosts: Vec<HostKey> = match self.modes.current() {
             Mode::EndDialog(dialog) => vec![dialog.host],
             Mode::EndOverHosts(dialog) => dialog.parts().iter().map(|part| part.host).collect(),
@@ -178,15 +179,16 @@ impl App {
         });
     }
 
-    /// Tells the dialog over several hosts which of them do not answer now.
-    pub(in crate::app) fn note_silent_hosts(&mut self) {
+    /// Tells the dialog over several hosts which of them do not answer now, and how much time has
+    /// passed.
+    fn note_silent_hosts(&mut self, elapsed: Duration) {
         let Some(dialog) = self.modes.end_over_hosts() else {
             return;
         };
         let hosts = dialog.parts().iter().map(|part| part.host);
         let silent = hosts.filter(|host| self.trouble(*host).is_some()).collect();
         if let Some(dialog) = self.modes.end_over_hosts_mut() {
-            dialog.silent = silent;
+            dialog.advance(silent, elapsed);
         }
     }
 
@@ -230,7 +232,7 @@ impl App {
     }
 
     pub(super) fn confirm(&mut self) -> Option<Effect> {
-        self.note_silent_hosts();
+        self.note_silent_hosts(Duration::ZERO);
         if let Some(dialog) = self.modes.end_over_hosts_mut() {
             if dialog.is_over() {
                 return self.close();

@@ -4,6 +4,9 @@
 //! The number of hosts is typed before anything is sent. Nothing is sent to a host that does not
 //! answer then, also not when it answers later.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crossterm::event::KeyCode;
 
 use super::end_dialog::{
@@ -15,6 +18,9 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::is_advice;
 use crate::protocol::slurm_job::{SlurmCancel, SlurmCancelAnswer};
 
+/// How long an agent may take to answer about a process before the dialog goes on without it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndOverHosts {
     /// The words for all that is ended: `the job slurm 4242 llama`, `the tagged processes`.
@@ -22,7 +28,9 @@ pub(crate) struct EndOverHosts {
     /// The dialog of each host.
     pub(in crate::app) parts: Vec<EndDialog>,
     /// The hosts that do not answer now.
-    pub silent: Vec<HostKey>,
+    silent: Vec<HostKey>,
+    /// How long each host has owed an answer about a process, while its lines may come.
+    owed: BTreeMap<HostKey, Duration>,
     /// The choice for all hosts; `None` for `scancel`.
     pub choice: Option<Choice>,
     /// The job of Slurm, and whether `scancel` may end it; `None` if it is no job of Slurm.
@@ -62,6 +70,7 @@ impl EndOverHosts {
             subject,
             parts,
             silent: Vec::new(),
+            owed: BTreeMap::new(),
             choice: Some(Choice::Gently),
             slurm: slurm.map(|slurm| (slurm, Cancel::Asked)),
             typed: String::new(),
@@ -74,6 +83,27 @@ impl EndOverHosts {
 
     pub(crate) fn parts(&self) -> &[EndDialog] {
         &self.parts
+    }
+
+    /// Lets time pass. Takes the hosts from which no data comes; one whose agent has owed an answer
+    /// for too long does not answer either, so that the others need not wait for it.
+    pub(in crate::app) fn advance(&mut self, mut silent: Vec<HostKey>, elapsed: Duration) {
+        let owes = |target: &Member| {
+            matches!(
+                target.stage,
+                Stage::Unasked | Stage::Verifying | Stage::Asked(_)
+            )
+        };
+        for part in &self.parts {
+            if part.targets().any(owes) {
+                *self.owed.entry(part.host).or_default() += elapsed;
+            } else {
+                self.owed.remove(&part.host);
+            }
+        }
+        let late = self.owed.iter().filter(|(_, owed)| **owed >= PATIENCE);
+        silent.extend(late.map(|(host, _)| *host));
+        self.silent = silent;
     }
 
     pub(crate) fn is_silent(&self, host: HostKey) -> bool {

@@ -263,3 +263,28 @@ fn the_pid_of_each_process_can_be_read() {
         );
     }
 }
+
+#[test]
+fn an_agent_that_never_answers_about_its_processes_does_not_keep_the_others() {
+    let mut lab = training((120, 40));
+    lab.press(&[KeyCode::Char('J'), KeyCode::Enter]);
+    lab.pass(2, &[]);
+    press(&mut lab, KeyCode::Char('x'));
+    // The lines of gpu-06 come, and no reply.
+    let answering = (0..64).filter(|number| number / 8 != 5);
+    reply(&mut lab, answering, &Outcome::Held { caution: None });
+    press(&mut lab, KeyCode::Char('8'));
+    assert_eq!(signals(press(&mut lab, KeyCode::Enter)), []);
+    for _ in 0..6 {
+        lab.pass(2, &[]);
+    }
+    let text = lab.lines().join("\n");
+    assert!(
+        text.contains("its agent does not answer: nothing is sent to it"),
+        "{text}"
+    );
+    press(&mut lab, KeyCode::Char('7'));
+    let sent = signals(press(&mut lab, KeyCode::Enter));
+    assert_eq!(sent.len(), 56, "{}", lab.lines().join("\n"));
+    assert!(sent.iter().all(|(host, ..)| *host != HostKey(5)));
+}
