@@ -415,6 +415,8 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     terminal.keys(&pid.to_string());
     terminal.wait_for(&format!("confirm: {pid}_"));
     assert_eq!(process_state(pid), Some('S'));
+    // The user has time to read the caution.
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
