@@ -155,7 +155,8 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "BY", env = "GPUTOP_GROUP", value_parser = values::one_of::<Grouping>(), hide_possible_values = true)]
     pub(crate) group: Option<Grouping>,
 
-    /// Show the GPUs as `tiles`, as `rows`, or as `auto` finds room [default: auto]
+    /// Show the GPUs as `tiles`, as tiles of their `use` alone, as `rows`, or as `auto` finds room
+    /// [default: auto]
     #[arg(long, value_name = "VIEW", env = "GPUTOP_GPU_VIEW", value_parser = values::one_of::<GpuView>(), hide_possible_values = true)]
     pub(crate) gpu_view: Option<GpuView>,
 

@@ -47,7 +47,7 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x40", value_parser = parse_size)]
     pub(crate) size: (u16, u16),
 
-    /// Colours: `terminal`, `safe`, `light` or `mono`, as on the screen
+    /// Colours, as `--theme` of the screen
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 

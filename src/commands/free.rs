@@ -79,7 +79,7 @@ pub(crate) struct FreeArgs {
     /// `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,3`, and `CUDA_VISIBLE_DEVICES=` if too
     /// few are free. With `-H`, print the command line that takes them there, such as `ssh gpu-01
     /// gputop free -i 0,3 -n 2 --`, to which you add your command
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["via", "host", "hosts"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "other_hosts")]
     command: Vec<OsString>,
 }
 
