@@ -146,9 +146,31 @@ impl FleetJob {
         hosts
     }
 
+    /// The hosts where processes of the job run, each once.
+    pub(crate) fn hosts_of_parts(&self) -> Vec<HostKey> {
+        let mut hosts: Vec<HostKey> = self.parts.iter().map(|part| part.host).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Whether all ranks that were seen have ended, while other processes of the job still run.
+    pub(crate) fn has_only_leftovers(&self) -> bool {
+        self.ranks.is_empty() && !self.gone.is_empty()
+    }
+
     /// The number of GPUs that the job uses, over all hosts.
     pub(crate) fn gpu_count(&self) -> usize {
         self.parts.iter().map(|part| part.gpus.len()).sum()
+    }
+
+    /// The number of ranks that no host has shown, and of all ranks; `None` if all were seen, or the
+    /// job does not say how many it has. Ranks that have ended were seen.
+    pub(crate) fn unseen(&self) -> Option<(u32, u32)> {
+        let all = self.world_size?;
+        let seen = u32::try_from(self.ranks.len() + self.gone.len()).ok()?;
+        let unseen = all.saturating_sub(seen);
+        (unseen > 0).then_some((unseen, all))
     }
 
     /// All processes of the job.

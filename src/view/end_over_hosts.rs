@@ -339,6 +339,14 @@ fn meaning(choice: Option<Choice>, dialog: &EndOverHosts) -> String {
 
 fn cautions(theme: Theme, app: &App, dialog: &EndOverHosts) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
+    if let Some((unseen, all)) = dialog.unseen {
+        lines.push(Line::styled(
+            format!(
+                "{unseen} of the {all} ranks were not seen: they are not among these processes."
+            ),
+            theme.notable(),
+        ));
+    }
     // Many processes of a job have the same one.
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     for (host, member, caution) in dialog.cautions() {
@@ -422,6 +430,14 @@ fn progress(theme: Theme, dialog: &EndOverHosts) -> Vec<Line<'static>> {
         );
     }
     let hosts = dialog.reached_count();
+    if hosts == 0 {
+        let text = if dialog.was_sent() {
+            "Some have not ended yet, and their hosts do not answer: nothing more can be sent now. Esc closes this panel."
+        } else {
+            "None of these hosts answers: nothing can be sent now. Esc closes this panel."
+        };
+        return say(text, theme.alarm());
+    }
     let noun = if hosts == 1 { "host" } else { "hosts" };
     let effect = match dialog.choice {
         None => {

@@ -18,6 +18,7 @@ slurm-wlm and munge as well.
                                         submit a job of 64 ranks as alice, and print its number
     lab.py end-rank 42                  end the process of a rank
     slurm_steps.py JOB                  no step of --srun outlives its viewer
+    ends.py                             ends of jobs over eight hosts signal nobody else
     lab.py down                         end all hosts, and remove the lab
 
 The lab is in /tmp/gputop-hosts, or in the folder of GPUTOP_LAB, so there may be several labs.
@@ -306,7 +307,7 @@ def train(options):
 
 def end_rank(options):
     names, _ = slurm_nodes()
-    for number, pid, _, rank in slurm_lab.ranks_of(LAB, names):
+    for number, pid, _, rank, _ in slurm_lab.ranks_of(LAB, names):
         if rank == options.rank:
             first = (LAB / "hosts" / str(number) / "pid").read_text()
             # The first process of the host is a child of that one.

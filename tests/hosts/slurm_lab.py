@@ -123,14 +123,14 @@ def train(lab, as_alice, names, options):
 
 
 def ranks_of(lab, names, job=None):
-    """Returns the ranks that have started: number of the host, PID, GPU, rank."""
+    """Returns the ranks that have started: number of the host, PID, GPU, rank, and GiB that it holds."""
     found = []
     for number in names:
         file = lab / "hosts" / str(number) / "ranks"
         for line in file.read_text().splitlines() if file.exists() else []:
-            pid, gpu, rank, of_job = line.split()
+            pid, gpu, rank, of_job, *gib = line.split()
             if job is None or of_job == job:
-                found.append((number, int(pid), int(gpu), int(rank)))
+                found.append((number, int(pid), int(gpu), int(rank), int(*gib or [60])))
     return found
 
 
@@ -150,9 +150,9 @@ def write_worlds(lab, names, count):
         ]
         for number in names
     }
-    for number, pid, place, rank in ranks_of(lab, names):
+    for number, pid, place, rank, gib in ranks_of(lab, names):
         gpu = worlds[number][place]
-        listed = {"pid": pid, "kinds": ["compute"], "memory": 60 * GIB, "sm": 97}
+        listed = {"pid": pid, "kinds": ["compute"], "memory": gib * GIB, "sm": 97}
         if rank == faults.get("leak"):
             listed.update(memory=50 * GIB, growth=faults["mib"] * (1 << 20), since=faults["began"])
         if rank == faults.get("hot"):

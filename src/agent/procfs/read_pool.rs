@@ -101,6 +101,11 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: Send + 'static> ReadPool<Key
         self.started == 0
     }
 
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.readers.iter().all(|reader| reader.reading.is_none())
+    }
+
     /// Forgets the waiting keys that are no longer wanted.
     pub(super) fn retain(&mut self, mut is_wanted: impl FnMut(&Key) -> bool) {
         let mut places = 0..;

@@ -42,6 +42,9 @@ const SERVED_INTERVAL_MS: u64 = 5000;
 /// How often the control group of a sleeping or blocked GPU process is read, in milliseconds: the
 /// process may have moved to a group that was then frozen, which only this shows.
 const CGROUP_INTERVAL_MS: u64 = 2500;
+/// How often arguments and environment are read again because they were empty. During an exec they
+/// are, and a busy host may take long for that; some programs have none.
+const MOST_REREADS: u8 = 5;
 
 #[derive(Debug)]
 pub(super) struct ShownProcess {
@@ -84,6 +87,10 @@ pub(super) struct ShownProcess {
     pub(super) probe_setup: Reading<ProbeSetup>,
     /// The PID that the process was started to serve.
     served: Reading<u32>,
+    /// How often arguments and environment, which were empty, are still read again.
+    rereads: u8,
+    /// Whether they were empty when they were read last.
+    has_empty_facts: bool,
     /// When to read the names of threads. `None` when no thread is new.
     threads_due: Option<Moment>,
     /// The number of readings in a row in which the process slept and used no CPU time.
@@ -172,6 +179,8 @@ impl ShownProcess {
             cuda: CudaEnvironment::default(),
             probe_setup: Err(Missing::NotYet),
             served: Err(Missing::NotYet),
+            rereads: MOST_REREADS,
+            has_empty_facts: false,
             threads_due: Some(Moment(0)),
             asleep: 0,
         }
@@ -255,8 +264,13 @@ impl ShownProcess {
         let turn = |at: Moment, interval_ms: u64| (at.0 + pid * 1000) / interval_ms;
         let is_turn = |interval_ms: u64| turn(before, interval_ms) != turn(now, interval_ms);
         if self.update_facts(stat) {
-            // A new name usually means an exec, and so other arguments.
+            // An exec means other arguments.
             self.process.facts_mut().argv = Err(Missing::NotYet);
+            self.rereads = MOST_REREADS;
+            slow_files.processes.push(self.process.id, priority, now);
+        } else if self.has_empty_facts && self.rereads > 0 && stat.state != State::Zombie {
+            self.rereads -= 1;
+            self.has_empty_facts = false;
             slow_files.processes.push(self.process.id, priority, now);
         }
         let state = self.update_state(stat);
@@ -273,7 +287,8 @@ impl ShownProcess {
         }
     }
 
-    /// Updates the facts that `stat` has. Returns whether the process has another name.
+    /// Updates the facts that `stat` has. Returns whether an exec has happened, as a new name usually
+    /// means, and the first exec after a fork always.
     fn update_facts(&mut self, stat: &ProcStat<'_>) -> bool {
         let facts = &self.process.facts;
         let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
@@ -281,6 +296,7 @@ impl ShownProcess {
             let facts = self.process.facts_mut();
             (facts.parent, facts.group, facts.session) = related;
         }
+        let was_forked = self.process.facts.forked == Ok(true);
         if self.process.facts.forked != stat.is_forked() {
             self.process.facts_mut().forked = stat.is_forked();
         }
@@ -290,7 +306,7 @@ impl ShownProcess {
         if is_renamed {
             self.process.facts_mut().comm = Ok(Text::new(stat.comm));
         }
-        is_renamed
+        is_renamed || was_forked && stat.is_forked() == Ok(false)
     }
 
     /// Updates the state, and where the kernel waits. Returns the state, which is that of a living
@@ -405,8 +421,10 @@ impl ShownProcess {
             argv,
             environment,
             served,
+            is_empty,
         }: SlowFacts,
     ) {
+        self.has_empty_facts = is_empty;
         let facts = self.process.facts_mut();
         (facts.argv, facts.argv_delay) = (argv, None);
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {

@@ -43,6 +43,8 @@ pub(in crate::agent) struct SlowFacts {
     /// The PID that the process was started to serve. Missing when none is named, or in another PID
     /// namespace.
     pub(super) served: Reading<u32>,
+    /// Whether the arguments or the environment were empty, as they are for a moment during an exec.
+    pub(super) is_empty: bool,
 }
 
 impl SlowFacts {
@@ -51,6 +53,7 @@ impl SlowFacts {
             argv: Err(why),
             environment: Err(why),
             served: Err(why),
+            is_empty: false,
         }
     }
 }
@@ -164,7 +167,8 @@ fn read_bytes(id: ProcessId) -> Option<Bytes> {
 /// Reads the arguments and environment, and makes sure that they are not those of a later process
 /// with the same PID.
 fn read_process(id: ProcessId) -> SlowFacts {
-    let (argv, environment) = (argv(id.pid), environment(id.pid));
+    let (argv, (environment, has_variables)) = (argv(id.pid), environment(id.pid));
+    let has_words = argv.as_ref().map_or(true, |argv| !argv.is_empty());
     let served = argv
         .as_ref()
         .map_err(|why| *why)
@@ -174,6 +178,7 @@ fn read_process(id: ProcessId) -> SlowFacts {
             argv,
             environment,
             served,
+            is_empty: !has_words || !has_variables,
         }
     } else {
         // The process has ended meanwhile.
@@ -224,7 +229,8 @@ pub(super) fn arguments(pid: u32) -> Reading<Vec<Text>> {
     })
 }
 
-fn environment(pid: u32) -> Reading<Environment> {
+/// Reads the environment. Returns whether it has variables, too; true if it could not be read.
+fn environment(pid: u32) -> (Reading<Environment>, bool) {
     let mut environ = Vec::new();
     let read = files::open(pid, "environ").and_then(|file| {
         // One read returns at most a page.
@@ -235,7 +241,7 @@ fn environment(pid: u32) -> Reading<Environment> {
     });
     match read {
         // A zombie has no environment.
-        Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ, pid)),
-        Err(error) => Err(files::missing(error)),
+        Ok(_) | Err(Errno::SRCH) => (Ok(Environment::parse(&environ, pid)), !environ.is_empty()),
+        Err(error) => (Err(files::missing(error)), true),
     }
 }

@@ -315,3 +315,35 @@ fn the_bytes_read_are_asked_for_only_while_gpu_memory_clearly_grows() {
     }
     assert_eq!(hold(&mut processes, [5100]).bytes_read, None);
 }
+
+#[test]
+fn an_empty_environment_is_read_again_five_times_since_it_is_empty_during_an_exec() {
+    let (events, received) = mpsc::channel();
+    let mut processes = Processes::new(true, DeviceFiles::from_environment(), events);
+    let mut child = Command::new("/bin/sleep")
+        .arg("1000")
+        .env_clear()
+        .spawn()
+        .unwrap();
+    let mut reads = 0;
+    loop {
+        read(&mut processes, child.id(), Moment(0));
+        if processes.slow_files.processes.is_idle() {
+            break;
+        }
+        while !processes.slow_files.processes.is_idle() {
+            let event = received.recv_timeout(std::time::Duration::from_mins(1));
+            match event.expect("the thread answers") {
+                AgentEvent::SlowFile(message) => processes.receive(message),
+                _ => panic!("only files are read"),
+            }
+        }
+        reads += 1;
+    }
+    assert_eq!(reads, 6);
+    let shown = &processes.shown[&child.id()].process.facts;
+    let argv = shown.argv.as_ref().unwrap();
+    assert!(argv.iter().eq(["/bin/sleep", "1000"]), "{argv:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -197,7 +197,11 @@ impl App {
     pub(crate) fn size_of_job(&self, job: &FleetJob) -> String {
         let answers = |host: HostKey| self.trouble(host).is_none();
         let seen = job.ranks.iter().filter(|rank| answers(rank.host)).count();
-        let hosts = job.hosts();
+        let hosts = if job.has_only_leftovers() {
+            job.hosts_of_parts()
+        } else {
+            job.hosts()
+        };
         let silent: Vec<HostKey> = hosts
             .iter()
             .copied()
@@ -213,6 +217,11 @@ impl App {
         };
         let all = job.world_size.map(|size| size as usize);
         let words = match all.filter(|all| *all >= job.ranks.len()) {
+            _ if job.has_only_leftovers() => {
+                let left = job.members().count();
+                let noun = if left == 1 { "process" } else { "processes" };
+                format!("no rank runs, {left} {noun} left on {place}")
+            }
             _ if job.ranks.is_empty() => count(job.gpu_count(), "GPU"),
             Some(all) if all > seen => format!("{}, {seen} seen", count(all, "rank")),
             Some(all) => count(all, "rank"),

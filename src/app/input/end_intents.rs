@@ -108,7 +108,11 @@ impl App {
         let dialog = self.end_dialogs;
         let slurm = job.key.mark.slurm_id();
         let slurm = slurm.map(|job| SlurmCancel { job, hosts, dialog });
-        self.open_end_over_hosts(format!("the job {}", job.title()), parts, slurm)
+        let effect = self.open_end_over_hosts(format!("the job {}", job.title()), parts, slurm);
+        if let Some(dialog) = self.modes.end_over_hosts_mut() {
+            dialog.unseen = job.unseen();
+        }
+        effect
     }
 
     fn open_end_of_tagged(&mut self, tagged: &[HostProcess]) -> Option<Effect> {

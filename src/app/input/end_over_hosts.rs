@@ -29,6 +29,9 @@ pub(crate) struct EndOverHosts {
     pub(in crate::app) parts: Vec<EndDialog>,
     /// The hosts that do not answer now.
     silent: Vec<HostKey>,
+    /// The ranks of the job that no host showed when the dialog opened, and how many it has in all; `None`
+    /// if all were seen, or their number is not known.
+    pub unseen: Option<(u32, u32)>,
     /// How long each host has owed an answer about a process, while its lines may come.
     owed: BTreeMap<HostKey, Duration>,
     /// The choice for all hosts; `None` for `scancel`.
@@ -70,6 +73,7 @@ impl EndOverHosts {
             subject,
             parts,
             silent: Vec::new(),
+            unseen: None,
             owed: BTreeMap::new(),
             choice: Some(Choice::Gently),
             slurm: slurm.map(|slurm| (slurm, Cancel::Asked)),

@@ -295,9 +295,9 @@ impl JobTopic {
         let answering = self.answering.clone();
         let shown = ShownJob::of(fleet, clocks, &job, &answering);
         let user = job.user.as_ref().map(|user| format!("{user}  "));
-        let since = shown.age().map(|age| format!("  for {}", Elapsed(age)));
+        let since = shown.age().map(|age| format!("for {}  ", Elapsed(age)));
         let [user, since] = [user, since].map(|part| part.unwrap_or_else(String::new));
-        writer.field("job", format!("{user}{}{since}", self.size));
+        writer.field("job", format!("{user}{since}{}", self.size));
         let medians = shown.medians_in_words();
         if !medians.is_empty() {
             writer.field("median", medians);

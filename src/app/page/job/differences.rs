@@ -245,18 +245,22 @@ fn lag_in_words(lag: Lag) -> String {
 /// Processes of an earlier start of the ranks.
 fn left_over(shown: &ShownJob<'_>) -> Vec<Difference> {
     let parts = shown.job.parts.iter();
+    let outlive = shown.job.has_only_leftovers();
     let line = |part: &Arc<JobPart>| {
-        let count = part.left_over.len();
+        let (processes, from) = if outlive {
+            (&part.members, "after the end of all ranks")
+        } else {
+            (&part.left_over, "over from an earlier start of the ranks")
+        };
+        let first = processes.first()?;
+        let count = processes.len();
         let noun = if count == 1 { "process" } else { "processes" };
-        (count > 0).then(|| Difference {
+        Some(Difference {
             rank: None,
             place: shown.fleet.name(part.host).to_owned(),
             letter: '!',
             severity: Severity::Notable,
-            sentence: format!(
-                "{count} {noun} left over from an earlier start of the ranks (PID {})",
-                part.left_over[0].pid
-            ),
+            sentence: format!("{count} {noun} left {from} (PID {})", first.pid),
         })
     };
     parts.filter_map(line).collect()

@@ -288,3 +288,56 @@ fn an_agent_that_never_answers_about_its_processes_does_not_keep_the_others() {
     assert_eq!(sent.len(), 56, "{}", lab.lines().join("\n"));
     assert!(sent.iter().all(|(host, ..)| *host != HostKey(5)));
 }
+
+#[test]
+fn the_dialog_says_that_it_does_not_end_ranks_that_no_host_has_shown() {
+    let mut lab = training((120, 40));
+    for host in &mut lab.hosts {
+        for process in &mut host.processes {
+            let facts = process.facts_mut().distributed.as_mut();
+            facts.expect("each is a rank").world_size = Some(80);
+        }
+    }
+    open(&mut lab, &[]);
+    let text = lab.lines().join("\n");
+    assert!(
+        text.contains("16 of the 80 ranks were not seen: they are not among these processes."),
+        "{text}"
+    );
+}
+
+#[test]
+fn ranks_that_have_ended_were_seen() {
+    let mut lab = training((120, 40));
+    end(&mut lab, 42);
+    lab.pass(2, &[]);
+    open(&mut lab, &[]);
+    let text = lab.lines().join("\n");
+    assert!(text.contains("63 processes on 8 hosts"), "{text}");
+    assert!(!text.contains("not seen"), "{text}");
+}
+
+#[test]
+fn nothing_more_can_be_sent_while_only_a_silent_host_has_processes_left() {
+    let mut lab = training((120, 40));
+    open(&mut lab, &[]);
+    press(&mut lab, KeyCode::Char('8'));
+    assert_eq!(signals(press(&mut lab, KeyCode::Enter)).len(), 64);
+    let at = lab.hosts[0].at;
+    let signal = Signal::Int;
+    let answering = || (0..64).filter(|number| number / 8 != 5);
+    reply(&mut lab, answering(), &Outcome::Sent { signal, at });
+    reply(&mut lab, answering(), &Outcome::Ended { at });
+    answering().for_each(|rank| end(&mut lab, rank));
+    for _ in 0..5 {
+        lab.pass(2, &[5]);
+    }
+    let text = lab.lines().join("\n");
+    for words in [
+        "what was sent may arrive later, and nothing is promised",
+        "Some have not ended yet, and their hosts do not answer: nothing more can be sent now.",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    assert_eq!(signals(press(&mut lab, KeyCode::Enter)), []);
+}

@@ -210,7 +210,36 @@ fn the_page_of_a_job_that_has_ended_keeps_its_last_figures() {
     let head = "No rank runs any more: seen at 12:04:24. The figures below were read at 12:04:20.";
     assert!(text.contains(head), "{text}");
     assert!(
-        text.contains("64 ranks on 8 hosts  for 16m20s") && text.contains("59.0G"),
+        text.contains("for 16m20s  64 ranks on 8 hosts") && text.contains("59.0G"),
         "{text}"
     );
+}
+
+#[test]
+fn a_process_that_outlives_all_ranks_is_said_to_be_left() {
+    let mut lab = training((120, 40));
+    let facts = lab.hosts[2].processes[0].facts.clone();
+    lab.run(2, 9000, "alice", &[5], Bytes::from_gib(3));
+    let mut processes = lab.hosts[2].processes.iter_mut();
+    let worker = processes
+        .find(|process| process.id.pid == 9000)
+        .expect("it was just added");
+    worker.facts = facts;
+    let distributed = worker.facts_mut().distributed.as_mut();
+    distributed.expect("it is of the job").rank = None;
+    lab.pass(2, &[]);
+    lab.press(&[KeyCode::Char('J'), KeyCode::Enter]);
+    for rank in 0..64 {
+        end(&mut lab, rank);
+    }
+    lab.run(2, 9000, "alice", &[5], Bytes::from_gib(3));
+    lab.pass(2, &[]);
+    let text = lab.lines().join("\n");
+    for words in [
+        "no rank runs, 1 process left on gpu-03",
+        "gpu-03  1 process left after the end of all ranks (PID 9000)",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    assert!(!text.contains("no rank differs"), "{text}");
 }
