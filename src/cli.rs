@@ -9,7 +9,7 @@ pub(crate) mod offered;
 mod option_order;
 mod options;
 mod query;
-mod reference;
+pub(crate) mod reference;
 mod replay;
 pub(crate) mod screenshot;
 mod suggestions;
