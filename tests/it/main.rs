@@ -65,6 +65,7 @@ mod only;
 mod ooms;
 mod orphans;
 
+mod packages;
 mod pages;
 mod personas;
 mod probe;
