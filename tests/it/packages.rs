@@ -201,6 +201,14 @@ fn only_cargo_toml_names_the_home_of_the_project() {
     let text = output.text();
     let files: Vec<&str> = text.lines().collect();
     assert_eq!(files, ["./Cargo.toml"], "{}", output.stderr);
+
+    // `.ci/source` and `.ci/release` fill these in.
+    let output = run(Command::new("grep")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["-rhoE", "@[A-Z0-9_]+@", "packaging"]));
+    let words: BTreeSet<String> = output.text().lines().map(str::to_owned).collect();
+    let known = ["@REPOSITORY@", "@SHA256@", "@VERSION@"].map(str::to_owned);
+    assert_eq!(words, BTreeSet::from(known));
 }
 
 #[test]
