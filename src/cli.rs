@@ -2,12 +2,14 @@
 //! flags are in the files of the commands.
 
 pub(crate) mod cast;
+pub(crate) mod manual;
 mod nvidia_smi;
 pub(crate) mod nvidia_smi_arguments;
+pub(crate) mod offered;
 mod option_order;
 mod options;
 mod query;
-pub mod reference;
+pub(crate) mod reference;
 mod replay;
 pub(crate) mod screenshot;
 mod suggestions;
@@ -31,6 +33,7 @@ use crate::app::lists::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
 use crate::base::units::parse_span;
 use crate::commands::attach::AttachArgs;
+use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::explain::ExplainArgs;
@@ -38,6 +41,7 @@ use crate::commands::free::{FreeArgs, print_no_gpu};
 use crate::commands::hosts::HostsArgs;
 use crate::commands::idle::IdleArgs;
 use crate::commands::leaks::LeaksArgs;
+use crate::commands::man::ManArgs;
 use crate::commands::notify::NotifyArgs;
 use crate::commands::orphans::OrphansArgs;
 use crate::commands::record::RecordArgs;
@@ -218,6 +222,8 @@ pub(crate) enum Subcommand {
     Diff(DiffArgs),
     /// Copy the time between two moments of a recording to a recording of its own
     Clip(ClipArgs),
+    /// Print the completions of a shell, as in `source <(gputop completions bash)`
+    Completions(CompletionsArgs),
     /// Diagnose the setup and suggest fixes
     Doctor(DoctorArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
@@ -238,6 +244,8 @@ pub(crate) enum Subcommand {
     /// List the leaks that the probe of `gputop run` finds in PyTorch programs, each with its line; the
     /// exit code is 10 if one is likely
     Leaks(LeaksArgs),
+    /// Print a manual page, as in `gputop man | man -l -`
+    Man(ManArgs),
     /// Send a message to a notification of `gputop record`, to try it; the exit code is 1 if it does
     /// not arrive
     Notify(NotifyArgs),

@@ -2,6 +2,7 @@
 //! `live` reads the hosts for them.
 
 pub(crate) mod attach;
+pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod explain;
@@ -10,6 +11,7 @@ pub(crate) mod hosts;
 pub(crate) mod idle;
 pub(crate) mod leaks;
 pub(crate) mod live;
+pub(crate) mod man;
 pub(crate) mod notify;
 pub mod once;
 pub(crate) mod orphans;

@@ -71,6 +71,9 @@ fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
             Err(why) => Ok(output::refuse(&why.into())),
         },
         Some(Subcommand::Clip(args)) => with_launchers(|| logs::clip::run(args)),
+        Some(Subcommand::Completions(args)) => {
+            commands::completions::run(args, cli::offered::command())
+        }
         Some(Subcommand::DemoProcess { role }) => agent::demo::run_role(role),
         Some(Subcommand::Diff(args)) => with_launchers(|| logs::diff::run(args)),
         Some(Subcommand::Doctor(args)) if args.secrets => commands::doctor::list_secrets(),
@@ -86,6 +89,7 @@ fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Subcommand::Export(args)) => logs::export::run(args),
         Some(Subcommand::Free(args)) => commands::free::run(args),
         Some(Subcommand::Hosts(args)) => commands::hosts::run(args),
+        Some(Subcommand::Man(args)) => commands::man::run(args, &cli::manual::pages()?),
         Some(Subcommand::Notify(args)) => {
             let chosen = config::notify_tables::load(cli, slice::from_ref(&args.name));
             commands::notify::run(args, chosen.destinations.first(), &chosen.refusals)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The files that gputop reads and writes, each with its purpose.
-pub const FILES: &[(&str, &str)] = &[
+pub(crate) const FILES: &[(&str, &str)] = &[
     (
         "$XDG_CONFIG_HOME/gputop/config.toml, ~/.config/gputop/config.toml",
         "The settings of the user. `W` writes it. Flags take precedence over variables, and variables over the file. Unknown \
@@ -49,7 +49,7 @@ pub const FILES: &[(&str, &str)] = &[
 ];
 
 /// The variables that gputop reads or sets, each with its purpose.
-pub const VARIABLES: &[(&str, &str)] = &[
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
     (
         "GPUTOP_INTERVAL, GPUTOP_THEME, GPUTOP_COLUMNS, GPUTOP_GPU_COLUMNS, GPUTOP_GPU_VIEW, GPUTOP_SORT, GPUTOP_GROUP, \
          GPUTOP_CONFIG, GPUTOP_NVML_LIB",
@@ -108,7 +108,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
 ];
 
 /// The keys of the settings file, each with its values.
-pub const SETTINGS: &[(&str, &str)] = &[
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
     (
         "theme, interval, columns, gpu_columns, gpu_view, sort, group",
         "As the flags with these names.",

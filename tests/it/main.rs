@@ -65,6 +65,8 @@ mod only;
 mod ooms;
 mod orphans;
 
+mod packages;
+mod pages;
 mod personas;
 mod probe;
 mod probe_commands;

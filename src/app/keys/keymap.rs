@@ -11,8 +11,7 @@ use crate::app::lists::process_columns::ProcessColumn;
 /// The part of the screen that keys go to, in the order of the help page; as text, its heading
 /// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray, strum::Display)]
-#[expect(missing_docs, reason = "each heading says it")]
-pub enum KeyContext {
+pub(crate) enum KeyContext {
     #[strum(serialize = "In the lists")]
     List,
     #[strum(serialize = "In the fleet view: all hosts at a glance")]
@@ -40,7 +39,7 @@ pub enum KeyContext {
 /// The user's intent with a key. Of two directions, the negative one is up, left, less, or towards
 /// the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Intent {
+pub(crate) enum Intent {
     /// Move the cursor, or scroll the page, by this many lines.
     Move(isize),
     /// Move the cursor, or scroll the page, by this many screenfuls.
@@ -223,7 +222,7 @@ impl Intent {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Binding {
+pub(crate) struct Binding {
     /// The contexts in which the keys have this intent.
     pub contexts: &'static [KeyContext],
     /// The names of the keys, separated by spaces.
@@ -249,7 +248,7 @@ const fn row(
 
 /// All keys and their intents.
 #[rustfmt::skip]
-pub const BINDINGS: &[Binding] = {
+pub(crate) const BINDINGS: &[Binding] = {
     use KeyContext::{
         EndDialog, Filter, Fleet, Graph, JumpTime, List, MarkName, Page, Replay, SettingsPanel, SortMenu,
     };

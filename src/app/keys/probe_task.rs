@@ -9,7 +9,7 @@ pub(in crate::app) const STEPS_OF_PEAK: u32 = 2;
 const STEPS_OF_MODULES: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeTask {
+pub(crate) enum ProbeTask {
     Tensors,
     Holders,
     Lines,

@@ -2,7 +2,7 @@
 
 /// The user's intent with a key of a replay. A negative direction is back, or slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steering {
+pub(crate) enum Steering {
     /// Pause, or play again.
     Pause,
     /// Go to the next pass, or to the one before.

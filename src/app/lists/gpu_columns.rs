@@ -8,12 +8,8 @@ use strum::VariantArray;
 
 use super::columns::{ColumnSpec, Columns, HOST_WIDTH, ListColumn};
 
-/// A column of the GPU list.
+/// A column of the GPU list. `spec` says what each shows, in the words that the user reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
-#[expect(
-    missing_docs,
-    reason = "`spec` says what each column shows, in the words that the user reads"
-)]
 pub enum GpuColumn {
     Host,
     Index,

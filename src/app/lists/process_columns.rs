@@ -11,12 +11,8 @@ use strum::VariantArray;
 
 use super::columns::{ColumnSpec, Columns, HOST_WIDTH, ListColumn, SortOrder, names, parse_column};
 
-/// A column of the process list.
+/// A column of the process list. `spec` says what each shows, in the words that the user reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
-#[expect(
-    missing_docs,
-    reason = "`spec` says what each column shows, in the words that the user reads"
-)]
 pub enum ProcessColumn {
     Host,
     Gpu,
