@@ -120,7 +120,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("history", "false: as `--no-history`."),
     (
         "[colors]",
-        "Colours of roles, as \"#rrggbb\", instead of those of the theme. README.md names the roles.",
+        "Colours of roles, as \"#rrggbb\", instead of those of the theme. docs/settings.md names the roles.",
     ),
     (
         "[hosts]",
@@ -138,14 +138,14 @@ pub const SETTINGS: &[(&str, &str)] = &[
     (
         "[[launchers]]",
         "A table for each launcher that gputop does not know: `name`, `programs`, `children`, `variables` and `place`, so that its \
-         children are recognised when it is gone. README.md has an example.",
+         children are recognised when it is gone. docs/leftovers.md has an example.",
     ),
     (
         "[notify.NAME]",
         "A table for each notification of `gputop record --notify NAME`: `kind` (ntfy, slack, discord, mattermost, teams or webhook); \
          `url_file`, a file that only you can read, or `url_env`, a variable, or `url` for a URL of this computer; `token_file` or \
          `token_env` for ntfy and webhook; `command` (true: command lines are sent, too); `kinds`, `users`, `gpus` and `jobs`, lists \
-         of which a message must name one; `priority` and `tags` for ntfy. README.md has an example.",
+         of which a message must name one; `priority` and `tags` for ntfy. docs/alerts.md has an example.",
     ),
 ];
 

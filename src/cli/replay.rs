@@ -11,7 +11,7 @@ use crate::protocol::playback::Speed;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
-    /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input
+    /// A recording of `gputop record`, or lines of `gputop --json -l`; `-` for the standard input
     /// [default: the newest recording of this host]
     #[arg(value_name = "FILE")]
     pub(super) file: Option<PathBuf>,

@@ -101,7 +101,7 @@ pub(crate) struct WaitArgs {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  the processes or the job have ended, or the GPUs are free
-   13  memory leaks
+   12  memory leaks
    14  the forecast says that memory will be full within the time
   124  the time is up, and none of it has happened
     6  no process has the PID, or belongs to the job

@@ -313,8 +313,8 @@ mod tests {
             lines.len()
         );
         assert!(
-            include_str!("../../README.md").contains(&says),
-            "README.md does not say: {says}"
+            include_str!("../../docs/leftovers.md").contains(&says),
+            "docs/leftovers.md does not say: {says}"
         );
         let again = built_in()
             .iter()

@@ -15,6 +15,7 @@ use crate::http_server::{Answer, HttpServer, Request, certificate};
 use crate::process::{
     ChildProcess, Output, ProcessHandle, children_with_argument, now, run, wait_until,
 };
+use crate::readme::section;
 use crate::record::{RunningRecorder, lines};
 
 /// Part of each URL: nothing but the server may see it.
@@ -550,12 +551,8 @@ fn not_even_a_short_lived_process_gets_the_variable_with_a_url() {
 }
 
 #[test]
-fn the_lines_of_the_readme_send_a_message() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
-    let readme = readme.expect("the README exists");
-    let (_, section) = readme
-        .split_once("\n## Alerts away from the screen\n")
-        .expect("the README has the section");
+fn the_lines_of_the_page_send_a_message() {
+    let section = section("docs/alerts.md", "Alerts away from the screen");
     let (_, block) = section
         .split_once("```bash\n")
         .expect("the section has commands");

@@ -1,32 +1,49 @@
-//! The README is true: its commands run, its keys work, and its flags and settings exist.
+//! The README and the pages of `docs/` are true: their commands run, their keys work, their flags and
+//! settings exist, and their links lead somewhere.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::doc_scripts;
 use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::process::{ChildProcess, run, wait_until};
 use crate::terminal::{ENTER, ESC, Terminal};
 
-fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"))
-        .expect("the README exists")
+/// The text of a page, by its path in the repository.
+pub(crate) fn page(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("the page exists")
 }
 
-/// The section of the README with this heading.
-fn section(heading: &str) -> String {
-    let text = readme();
+/// The section with this heading.
+pub(crate) fn section(path: &str, heading: &str) -> String {
+    let text = page(path);
     let (_, rest) = text
         .split_once(&format!("\n## {heading}\n"))
-        .expect("the README has the section");
+        .expect("the page has the section");
     rest.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+/// The README and all pages of `docs/`, by their paths.
+fn pages() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let names = fs::read_dir(folder)
+        .expect("the folder exists")
+        .map(|file| {
+            let name = file.expect("the folder can be read").file_name();
+            format!("docs/{}", name.to_string_lossy())
+        });
+    let mut pages: Vec<String> = names.chain(["README.md".to_owned()]).collect();
+    pages.sort();
+    assert!(pages.len() > 15, "{pages:?}");
+    pages
 }
 
 /// The commands of the section "A first walk", without their comments.
 fn first_walk() -> Vec<String> {
-    let section = section("A first walk");
+    let section = section("README.md", "A first walk");
     let (_, block) = section
         .split_once("```sh\n")
         .expect("the section has commands");
@@ -109,22 +126,34 @@ const OUT_OF_MEMORY: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried t
     capacity of 79.25 GiB of which 1.25 GiB is free. Including non-PyTorch memory, this process has 7.50 GiB memory in \
     use. Of the allocated memory 7.00 GiB is allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated.";
 
-/// All other commands of the README but those of cargo.
+/// All other commands of the README and of the pages but those of cargo, without the pages whose
+/// blocks are whole scripts.
 fn other_commands() -> Vec<String> {
-    let text = readme();
-    let blocks = text
-        .split("```sh\n")
-        .skip(1)
-        .filter_map(|block| block.split("\n```").next());
     let first_walk = first_walk();
-    let commands = blocks.flat_map(str::lines).map(without_comment);
+    let mut commands: Vec<String> = Vec::new();
+    for path in pages() {
+        if doc_scripts::PAGES.contains(&path.as_str()) {
+            continue;
+        }
+        let text = page(&path);
+        let blocks = text
+            .split("```sh\n")
+            .skip(1)
+            .filter_map(|block| block.split("\n```").next());
+        for command in blocks.flat_map(str::lines).map(without_comment) {
+            if !command.starts_with("cargo ")
+                && !first_walk.contains(&command)
+                && !commands.contains(&command)
+            {
+                commands.push(command);
+            }
+        }
+    }
     commands
-        .filter(|command| !command.starts_with("cargo ") && !first_walk.contains(command))
-        .collect()
 }
 
 #[test]
-fn every_other_command_of_the_readme_runs() {
+fn every_other_command_of_the_pages_runs() {
     let mut host = Host::new(["H100", "H100"]);
     host.change(|world| {
         world
@@ -135,6 +164,10 @@ fn every_other_command_of_the_readme_runs() {
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
     let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
     write("train.log", OUT_OF_MEMORY);
+    write(
+        "memory.csv",
+        "time,memory_used_bytes\n0,1000000000\n60,1000000000\n120,1000000000\n",
+    );
     write("train.py", &format!("print('''{OUT_OF_MEMORY}''')\n"));
     host.install_script("tell-me", "#!/bin/sh\n");
     let path = format!(
@@ -150,7 +183,7 @@ fn every_other_command_of_the_readme_runs() {
         shell
     };
     let commands = other_commands();
-    assert!(commands.len() >= 14, "{commands:?}");
+    assert!(commands.len() >= 35, "{commands:?}");
     for line in &commands {
         // Not every host has `python`, and the test has no five minutes.
         let line = line.replace("python ", "python3 ").replace("5m", "1s");
@@ -237,16 +270,16 @@ fn the_keys_of_the_first_walk_work_as_described() {
     terminal.wait_for("COMMAND");
     terminal.quit();
     assert!(
-        section("A first walk").contains("`F9` opens the dialog"),
+        section("README.md", "A first walk").contains("`F9` opens the dialog"),
         "the README names other keys"
     );
 }
 
 #[test]
-fn every_flag_and_subcommand_that_the_readme_names_exists() {
+fn every_flag_and_subcommand_that_the_pages_name_exists() {
     let host = Host::new(["H100"]);
     let help = host.run(["--help"]).text();
-    let text = readme();
+    let text = pages().iter().map(|path| page(path)).collect::<String>();
     let subcommands = ["orphans", "explain", "free", "doctor", "schema", "analyze"];
     for name in subcommands {
         assert!(
@@ -274,13 +307,13 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
         "--query-compute-apps",
     ]) {
         assert!(help.contains(flag), "{flag} is not in --help");
-        assert!(text.contains(flag), "{flag} is not in the README");
+        assert!(text.contains(flag), "{flag} is on no page");
     }
 }
 
 #[test]
-fn the_readme_s_example_settings_are_the_defaults() {
-    let section = section("Settings");
+fn the_example_settings_are_the_defaults() {
+    let section = section("docs/settings.md", "The file");
     let (_, block) = section
         .split_once("```toml\n")
         .expect("the section has an example");
@@ -312,4 +345,64 @@ fn the_readme_s_example_settings_are_the_defaults() {
     assert_eq!(columns.len(), 2);
     fs::write(host.path("config/gputop/config.toml"), columns.join("\n")).expect("/tmp has room");
     assert!(!header(&host).contains("CPU"));
+}
+
+/// The links of a page, those to addresses of the web left out.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    targets
+        .filter(|target| !target.starts_with("http"))
+        .collect()
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
+}
+
+#[test]
+fn every_link_of_the_pages_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let others = ["CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"].map(str::to_owned);
+    let readme = page("README.md");
+    for path in pages().into_iter().chain(others) {
+        assert!(
+            path.starts_with("docs/") <= readme.contains(&format!("]({path})")),
+            "README.md does not lead to {path}"
+        );
+        let text = page(&path);
+        for link in links(&text) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => root.join(&path),
+                file => root.join(&path).with_file_name("").join(file),
+            };
+            assert!(target.exists(), "{path}: nothing is at {link}");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).expect("a page of text");
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                assert!(
+                    headings.any(|line| anchor(line.trim_start_matches(['#', ' '])) == heading),
+                    "{path}: no heading for {link}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = page("README.md").lines().count();
+    assert!(
+        lines <= 160,
+        "README.md has {lines} lines: a page of docs/ takes more"
+    );
 }

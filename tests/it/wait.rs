@@ -322,6 +322,8 @@ fn a_leak_and_memory_that_is_full_soon_have_codes_of_their_own() {
     let leak = cat(&["--leak"]);
     assert_eq!(leak["kind"], "leak", "{leak}");
     assert_eq!(leak["exit_code"], LEAK);
+    let help = recorder.host.run(["wait", "--help"]).text();
+    assert!(help.contains(&format!("{LEAK}  memory leaks")), "{help}");
     assert_eq!(leak["host"], "box");
     assert_eq!(leak["processes"][0]["pid"], recorder.pid);
     let sentence = leak["sentence"].as_str().expect("a sentence");

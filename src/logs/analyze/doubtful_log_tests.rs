@@ -334,12 +334,12 @@ fn other_formats_are_named_with_the_command_to_run() {
         (
             "host\n#  GPU  MEMORY  SM  TEMP\n0  H100  61.6/79.6G  94%  63C\n",
             "the table of `gputop --once`",
-            "gputop --json -l 5",
+            "gputop record",
         ),
         (
             "See every GPU\n\nUsage: gputop [OPTIONS]\n",
             "the help of gputop",
-            "gputop --json -l 5",
+            "gputop record",
         ),
         (
             "[0] NVIDIA H100 | 45'C,  0 % |  1234 / 81559 MB | me(1M)\n",

@@ -120,15 +120,15 @@ impl OtherFormat {
                  `{GPU_COMMAND}`"
             ),
             Self::Gpustat => no_times("the table of gpustat"),
-            Self::GputopHelp => "this is the help of gputop: record with `gputop --json -l 5`".to_owned(),
+            Self::GputopHelp => "this is the help of gputop: record with `gputop record`".to_owned(),
             Self::GputopTable => {
-                "the table of `gputop --once` shows one moment: record with `gputop --json -l 5`".to_owned()
+                "the table of `gputop --once` shows one moment: record with `gputop record`".to_owned()
             }
             Self::OutOfMemoryMessage => {
                 "this is an out-of-memory message: `gputop explain` reads it, and memory over time is not in it"
                     .to_owned()
             }
-            Self::Binary => format!("this is no text: record with `{GPU_COMMAND}`, or with `gputop --json -l 5`"),
+            Self::Binary => format!("this is no text: record with `{GPU_COMMAND}`, or with `gputop record`"),
         }
     }
 }
