@@ -298,3 +298,21 @@ fn exit_now(code: i32) -> ! {
     // the driver.
     unsafe { libc::_exit(code) }
 }
+
+/// Reads a memory file of the probe, or a report, of these bytes. Returns whether a report is read.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_probe_bytes(bytes: &[u8]) -> bool {
+    probe::read_bytes(bytes)
+}
+
+/// Parses these bytes as those of `/proc/PID/stat`. Returns whether they are.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_proc_stat_bytes(bytes: &[u8]) -> bool {
+    let is_thread = procfs::stat::is_thread(bytes);
+    let stat = procfs::stat::parse(bytes);
+    assert!(
+        !is_thread || bytes.contains(&b')'),
+        "a line without a name is of a thread"
+    );
+    stat.is_some()
+}

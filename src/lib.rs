@@ -41,6 +41,9 @@ mod hidden_commands;
 pub mod cli;
 mod config;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 use cli::nvidia_smi_arguments::RefusedArguments;
 use cli::{Cli, Subcommand};
 use commands::once;

@@ -47,6 +47,8 @@ use self::host_source::{HostSource, OnHost};
 pub(crate) use self::limits::parse as parse_line;
 pub(crate) use self::line_reader::LineReader;
 use self::opening::Ending;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::recording::read_bytes as read_recorded_bytes;
 pub use self::recording::{
     FrameStart, Recording, RecordingLimits, RecordingReader, RecordingWriter,
 };

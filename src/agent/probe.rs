@@ -48,6 +48,39 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// be half written.
 const MOST_DAMAGED: u8 = 5;
 
+/// Reads a memory file of these bytes, and one with these bytes as its report. Returns whether one
+/// of them has a report.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_bytes(bytes: &[u8]) -> bool {
+    let writer = state::ReportWriter {
+        pid: 42,
+        start_ticks: 4711,
+    };
+    let read_file = |file: &[u8]| {
+        let read_at = |buffer: &mut [u8], offset: u64| {
+            let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+            let found = begin
+                .checked_add(buffer.len())
+                .and_then(|end| file.get(begin..end));
+            found
+                .inspect(|found| buffer.copy_from_slice(found))
+                .is_some()
+        };
+        match state::read(writer, None, &mut Vec::new(), read_at) {
+            Ok((ReportState::New(mut report), _)) => {
+                state::limit(&mut report, 30);
+                let written = serde_json::to_string(&report);
+                assert!(written.is_ok(), "a report cannot be written: {written:?}");
+                true
+            }
+            _ => false,
+        }
+    };
+    let mut file = state::header(state::REPORTS, writer, 8, bytes);
+    file.extend(bytes);
+    read_file(bytes) | read_file(&file)
+}
+
 pub(super) struct ProbeReader {
     targets: BTreeMap<ProcessId, ProbeTarget>,
     /// `None` where the kernel has no memory files.

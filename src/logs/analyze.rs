@@ -172,3 +172,19 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     }
     .into())
 }
+
+/// Analyzes a log of these bytes as text and as JSON. Returns whether it has a series of memory.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn analyze_bytes(bytes: Vec<u8>) -> bool {
+    let mut log = LogReader::new(LogOptions::default());
+    if input::read(io::Cursor::new(bytes), "log", 0, &mut log).is_err() {
+        return false;
+    }
+    let logs = [(Text::new("log"), log.finish())];
+    let result = json::write(&logs, io::sink());
+    assert!(result.is_ok(), "a log cannot be written: {result:?}");
+    let text = text::format(&logs, true, TextStyle::of_explanation(false));
+    let has_words = !text.is_empty() || logs[0].1.problem.is_some();
+    assert!(has_words, "a log is described without a word");
+    !logs[0].1.series.is_empty()
+}

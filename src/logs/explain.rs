@@ -340,6 +340,30 @@ fn read_compressed(input: impl Read + 'static) -> io::Result<LogSource> {
     })
 }
 
+/// Explains a log of these bytes as text and as JSON. Returns whether it has a memory failure.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn explain_bytes(bytes: Vec<u8>) -> bool {
+    let Ok(source) = read_compressed(io::Cursor::new(bytes)) else {
+        return false;
+    };
+    let sources = [source];
+    let events: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
+    let processes = OtherProcesses {
+        model: None,
+        reason: None,
+    };
+    let style = TextStyle::of_explanation(false);
+    let text = text::format(&events, &sources, &processes, style);
+    assert!(
+        events.is_empty() || !text.is_empty(),
+        "an event is described without a word"
+    );
+    json::to_json(&events, &sources, &processes);
+    text::nothing_found(&sources);
+    text::unknown_lines(&sources);
+    !events.is_empty()
+}
+
 /// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at
 /// once.
 fn read_stdin(passes_on: bool) -> anyhow::Result<LogSource> {

@@ -30,6 +30,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use self::player::{Player, Reader, ReaderCommand};
 pub use self::reader::RecordingReader;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::reader::read_bytes;
 pub use self::writer::{FrameStart, RecordingLimits, RecordingWriter};
 use super::connection::{Connection, Reporter};
 use crate::base::detach::short_lived_gputop;

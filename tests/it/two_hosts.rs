@@ -458,7 +458,11 @@ fn a_command_of_gputop_free_is_refused_with_other_hosts() {
         let output = host.run(["free", other[0], other[1], "--", "echo", "ran"]);
         // `env $(gputop free …) python train.py` must not use all GPUs then.
         let printed = (output.code, output.text());
-        assert_eq!(printed, (2, "CUDA_VISIBLE_DEVICES=\n".to_owned()), "{other:?}");
+        assert_eq!(
+            printed,
+            (2, "CUDA_VISIBLE_DEVICES=\n".to_owned()),
+            "{other:?}"
+        );
         assert!(
             output.stderr.contains("cannot be used with"),
             "{}",

@@ -332,7 +332,7 @@ fn an_empty_environment_is_read_again_five_times_since_it_is_empty_during_an_exe
             break;
         }
         while !processes.slow_files.processes.is_idle() {
-            let event = received.recv_timeout(std::time::Duration::from_mins(1));
+            let event = received.recv_timeout(Duration::from_mins(1));
             match event.expect("the thread answers") {
                 AgentEvent::SlowFile(message) => processes.receive(message),
                 _ => panic!("only files are read"),

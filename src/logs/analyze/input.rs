@@ -90,7 +90,12 @@ fn read_recording(path: &Path, name: &Text, log: &mut LogReader) -> io::Result<(
 
 /// Reads a log, plain or compressed, and shows the progress on a terminal. `size` is 0 if it is not
 /// known.
-fn read(input: impl Read + 'static, name: &str, size: u64, log: &mut LogReader) -> io::Result<()> {
+pub(super) fn read(
+    input: impl Read + 'static,
+    name: &str,
+    size: u64,
+    log: &mut LogReader,
+) -> io::Result<()> {
     let OpenLog {
         text,
         is_compressed,

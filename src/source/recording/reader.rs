@@ -66,6 +66,30 @@ struct Problems {
     is_cut_off: bool,
 }
 
+/// Reads a recording of these bytes to its end, without a folder. Returns the number of its lines.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_bytes(bytes: &[u8]) -> usize {
+    use std::os::fd::AsRawFd;
+
+    let read = || -> io::Result<usize> {
+        let mut lines = 0;
+        let file = rustix::fs::memfd_create("recording", rustix::fs::MemfdFlags::CLOEXEC)?;
+        io::Write::write_all(&mut std::fs::File::from(file.try_clone()?), bytes)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut reader = RecordingReader::open(Path::new(&path))?;
+        while reader.next_line()?.is_some() {
+            lines += 1;
+        }
+        reader.span()?;
+        for problem in reader.problems() {
+            assert!(!problem.is_empty(), "a problem has no words");
+        }
+        Ok(lines)
+    };
+    // Bytes may be those of a version with another format.
+    read().unwrap_or(0)
+}
+
 /// How the content that was opened relates to the content before it.
 enum Opened {
     /// The content continues: a line may have its beginning in the content before.

@@ -71,6 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tui",
         ],
     ),
+    ("fuzz", &["agent", "logs", "source"]),
     ("main", &["base", "cli", "lib", "output"]),
 ];
 
