@@ -4,18 +4,24 @@
     lab.py slurm 1-8
     ends.py --rounds 20
 
-Needs root, tmux, and the lab with Slurm; the tests of `cargo test` do not run it. A round submits a job
-of 64 ranks, and ends it from its page, or ends tagged processes, in a viewer with a screen. Meanwhile
+Needs root, tmux, and the lab with Slurm; the tests of `cargo test` do not run it. A round submits
+a job
+of 64 ranks, and ends it from its page, or ends tagged processes, in a viewer with a screen.
+Meanwhile
 
-- one host does not answer: its agent or all of its processes are stopped, before the dialog opens or
+- one host does not answer: its agent or all of its processes are stopped, before the dialog opens
+or
   just before Enter;
-- on another host, a rank is killed, and its PID is taken by a process of the same user with the same
+- on another host, a rank is killed, and its PID is taken by a process of the same user with the
+same
   arguments, GPU and environment: after the dialog has verified it, or before it asks the agent;
 - on a third host run two look-alikes with the arguments, GPU and environment of a rank: one of
   another user, and one of the same user under another job of Slurm.
 
-A signal is wrong if it reached another process than those in the dialog, or a host that did not answer
-at Enter. Processes of which none may end show that, and so does the log of all signals. A round also
+A signal is wrong if it reached another process than those in the dialog, or a host that did not
+answer
+at Enter. Processes of which none may end show that, and so does the log of all signals. A round
+also
 fails if a process that was to end did not, or if the screen does not name the silent host or the
 memory that came back. Screens are written into the folder of --screens.
 """
@@ -203,13 +209,19 @@ def gpu_of(rank):
 
 
 def start_look_alike(number, environment, gpu, user, pid=None):
-    """Starts a process on a host with the arguments, GPU and environment of a rank. It gets a PID if
+    """Starts a process on a host with the arguments, GPU and environment of a rank. It gets a PID
+    if
     one is asked for; else the driver lists it from now on. Returns it."""
     words = ["nsenter", "-t", first_of(number), "-m", "-u", "-n", "-p"]
     words += [sys.executable, str(lab.HERE / "look_alike.py"), str(lab.USERS[user]), gpu]
     words += [] if pid is None else [str(pid)]
     started = subprocess.run(
-        words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if started.returncode != 0:
         raise Failure(f"no look-alike on {lab.name_of(number)}: {started.stderr}")
@@ -301,7 +313,8 @@ class Round:
         self.stopped = []
 
     def reuse(self, rank, is_seen=False):
-        """Kills a rank, and starts a process with its PID, after the screen shows the end or before."""
+        """Kills a rank, and starts a process with its PID, after the screen shows the end or
+        before."""
         environment, gpu = rank.environment(), gpu_of(rank)
         lines = listing(rank.number).read_text()
         os.kill(rank.outer, signal.SIGKILL)
@@ -316,7 +329,8 @@ class Round:
         slurm_lab.write_worlds(lab.LAB, self.names, RANKS)
 
     def with_stopped_agent(self, number, action):
-        """Does something on a host before its agent can read it. Returns what continues the agent."""
+        """Does something on a host before its agent can read it. Returns what continues the
+        agent."""
         held = agents(number)
         for process in held:
             os.kill(process.outer, signal.SIGSTOP)
@@ -419,11 +433,7 @@ class Round:
     def check(self, meant, victim, silent, began):
         is_left_out = self.frozen_when == "before the dialog"
         is_alice = lambda it: it.uid == lab.USERS["alice"]
-        to_end = [
-            it
-            for it in meant
-            if it is not victim and is_alice(it) and it.number != silent
-        ]
+        to_end = [it for it in meant if it is not victim and is_alice(it) and it.number != silent]
         everyone = self.ranks + self.look_alikes + ([self.reused] if victim else [])
         wait_until("the end of all in the dialog", lambda: not any(it.is_alive() for it in to_end))
         if is_left_out:
@@ -434,11 +444,15 @@ class Round:
             self.save("ended")
             self.expect(rf"{lab.name_of(silent)}.*did not answer", text)
         else:
-            text = on_screen("what was sent may arrive later, and nothing is promised|did not answer").string
+            text = on_screen(
+                "what was sent may arrive later, and nothing is promised|did not answer"
+            ).string
             self.save("silent")
             self.thaw()
             late = [it for it in meant if it.number == silent and is_alice(it) and it is not victim]
-            wait_until("the end on the host that was silent", lambda: not any(it.is_alive() for it in late))
+            wait_until(
+                "the end on the host that was silent", lambda: not any(it.is_alive() for it in late)
+            )
             to_end += late
             on_screen("came back")
             self.save("ended")

@@ -2,7 +2,8 @@
 
     look_alike.py UID GPU [PID]
 
-With a PID, the process gets that one, which must be free. Its environment is the one of this program.
+With a PID, the process gets that one, which must be free. Its environment is the one of this
+program.
 """
 
 import os

@@ -123,7 +123,8 @@ def train(lab, as_alice, names, options):
 
 
 def ranks_of(lab, names, job=None):
-    """Returns the ranks that have started: number of the host, PID, GPU, rank, and GiB that it holds."""
+    """Returns the ranks that have started: number of the host, PID, GPU, rank, and GiB that it
+    holds."""
     found = []
     for number in names:
         file = lab / "hosts" / str(number) / "ranks"
