@@ -210,71 +210,101 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub(crate) enum Subcommand {
     /// Read this host and write JSON lines to the standard output
+    #[command(before_help = "Example: gputop agent | head -n 1")]
     Agent(AgentArgs),
     /// Find memory leaks in a log or recording: how fast they grow, and when memory runs out
+    #[command(before_help = "Example: gputop analyze train.log")]
     Analyze(AnalyzeArgs),
     /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs
     /// Python 3.14 or later there
+    #[command(before_help = "Example: gputop attach 4711")]
     Attach(AttachArgs),
     /// Make a moving picture of the screen, while keys are pressed: an animated SVG for a web page
+    #[command(before_help = "Example: gputop cast --demo --keys 'Enter 3s Esc' screen.svg")]
     Cast(CastArgs),
     /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
+    #[command(before_help = "Example: gputop diff before.jsonl.zst after.jsonl.zst")]
     Diff(DiffArgs),
     /// Copy the time between two moments of a recording to a recording of its own
+    #[command(
+        before_help = "Example: gputop clip night.jsonl.zst --from 03:00 --to 03:30 -o leak.jsonl.zst"
+    )]
     Clip(ClipArgs),
     /// Print the completions of a shell, as in `source <(gputop completions bash)`
+    #[command(before_help = "Example: gputop completions bash")]
     Completions(CompletionsArgs),
     /// Diagnose the setup and suggest fixes
+    #[command(before_help = "Example: gputop doctor")]
     Doctor(DoctorArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
+    #[command(before_help = "Example: gputop estimate train.py:step")]
     Estimate(EstimateArgs),
     /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed,
     /// what to try first
+    #[command(before_help = "Example: gputop explain train.log")]
     Explain(ExplainArgs),
     /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
+    #[command(before_help = "Example: gputop export night.jsonl.zst --parquet -o night.parquet")]
     Export(ExportArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11
     /// if there are too few
+    #[command(before_help = "Example: gputop free -n 2 -- python train.py")]
     Free(FreeArgs),
     /// Log in to hosts of `-H` once for several uses, or remove the copies of gputop there
+    #[command(before_help = "Example: gputop hosts connect 'gpu-[01-08]'")]
     Hosts(HostsArgs),
     /// List who holds GPUs idle: processes hold them, and for 30 minutes no kernel ran and nothing
     /// moved over PCIe; the exit code is 10 if there are any, 0 if none, and 5 if it is not known
+    #[command(before_help = "Example: gputop idle -H 'gpu-[01-08]'")]
     Idle(IdleArgs),
     /// List the leaks that the probe of `gputop run` finds in PyTorch programs, each with its line; the
     /// exit code is 10 if one is likely
+    #[command(before_help = "Example: gputop leaks")]
     Leaks(LeaksArgs),
     /// Print a manual page, as in `gputop man | man -l -`
+    #[command(before_help = "Example: gputop man free | man -l -")]
     Man(ManArgs),
     /// Send a message to a notification of `gputop record`, to try it; the exit code is 1 if it does
     /// not arrive
+    #[command(before_help = "Example: gputop notify phone")]
     Notify(NotifyArgs),
     /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
+    #[command(before_help = "Example: gputop ooms")]
     Ooms(OutputArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
     /// are any
+    #[command(before_help = "Example: gputop orphans")]
     Orphans(OrphansArgs),
     /// Record what gputop sees to a file, without a screen, until a signal such as Ctrl-C
+    #[command(before_help = "Example: gputop record --notify phone")]
     Record(RecordArgs),
     /// Write a recording as one page to attach to a bug report, as Markdown, or as a plot
+    #[command(before_help = "Example: gputop report night.jsonl.zst -o night.html")]
     Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
+    #[command(before_help = "Example: gputop replay night.jsonl.zst")]
     Replay(ReplayArgs),
     /// Let news rest that `gputop record` would tell: as in `gputop rest 4711 --until 09:00`; without
     /// a name, list what rests
+    #[command(before_help = "Example: gputop rest 4711 --until 09:00")]
     Rest(RestArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
     /// -- python train.py`
+    #[command(before_help = "Example: gputop run -- python train.py")]
     Run(RunArgs),
     /// Print the JSON Schema of the agent's lines
+    #[command(before_help = "Example: gputop schema > schema.json")]
     Schema,
     /// Write a snapshot of the GPU memory of a program of `gputop run`, for PyTorch's `memory_viz`
+    #[command(before_help = "Example: gputop snapshot 4711")]
     Snapshot(SnapshotArgs),
     /// List the tensors of a program of `gputop run` by category, shape and type
+    #[command(before_help = "Example: gputop tensors 4711")]
     Tensors(TensorsArgs),
     /// Wait until a process or a job has ended, GPUs are free, or memory leaks, as in `gputop wait
     /// 4711 --leak`; the exit code says which
+    #[command(before_help = "Example: gputop wait 4711 --leak")]
     Wait(WaitArgs),
     /// Run one process of the simulated machine
     #[command(hide = true)]

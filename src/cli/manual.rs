@@ -36,6 +36,12 @@ pub(crate) fn pages() -> io::Result<Vec<ManualPage>> {
             .bin_name(format!("gputop {name}"));
         let mut roff = Vec::new();
         Man::new(page).render(&mut roff)?;
+        // clap_mangen leaves out what stands before the help.
+        if let Some(before) = subcommand.get_before_help() {
+            let before = before.to_string();
+            let example = before.strip_prefix("Example: ").unwrap_or(&before);
+            writeln!(roff, ".SH EXAMPLE\n{}", escaped(example))?;
+        }
         pages.push(ManualPage {
             subcommand: Some(name.to_owned()),
             roff,

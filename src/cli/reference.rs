@@ -42,6 +42,20 @@ pub(crate) const FILES: &[(&str, &str)] = &[
         "The Python files of the probe, for `gputop run` and `gputop attach`.",
     ),
     (
+        "$XDG_RUNTIME_DIR/gputop/",
+        "The sockets of the ssh connections of `gputop hosts connect`, while somebody is logged in; without that folder, they are in \
+         /tmp/gputop-UID/.",
+    ),
+    (
+        "~/.cache/gputop/, $XDG_RUNTIME_DIR/gputop/, /dev/shm/gputop-UID/, /tmp/gputop-UID/",
+        "On other hosts: the copy of gputop that `-H` makes where it is not installed, in the first of these folders that may hold a \
+         program. `gputop hosts clean` removes it.",
+    ),
+    (
+        "$TMPDIR/gputop-last-states-*/",
+        "The last states of a program, while `gputop run --fail-on-leak` runs.",
+    ),
+    (
         "/tmp/gputop-UID/",
         "A locked file for each GPU on which a command of `gputop free` runs, the socket through which `gputop record` \
          passes its lines on to the user's gputops on other hosts, and the locks of agents that read this host for them.",
@@ -61,6 +75,10 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
         "Describe the alert to the program of `--on-alert`; those that do not apply are not set.",
     ),
     (
+        "GPUTOP_ALERT_GPU_UUID, GPUTOP_ALERT_JOB, GPUTOP_ALERT_JOB_ORIGIN, GPUTOP_ALERT_PHASE, GPUTOP_ALERT_START_TICKS, GPUTOP_ALERT_BOOT_ID",
+        "The same, for the program of `gputop record --on-alert`.",
+    ),
+    (
         "GPUTOP_PROBE",
         "`0` keeps the probe of `gputop run` out of the program.",
     ),
@@ -73,12 +91,57 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
         "Set by `gputop run --fail-on-leak` for its command: the folder in which the probes leave their last states.",
     ),
     (
+        "GPUTOP_PROBE_FOLDER, PYTHONPATH",
+        "`gputop run` sets the first to the folder of the probe for its command, and puts that folder first into the second.",
+    ),
+    (
+        "GPUTOP_LAUNCHERS, GPUTOP_SHARED_LINES, GPUTOP_DEMO_ROLE",
+        "Set by gputop for its agents and for the processes of `--demo`: what the agent reads, and as which process it runs.",
+    ),
+    (
+        "GPUTOP_DEVICES",
+        "For tests of gputop: the beginning of the paths of device files and locks instead of /dev/nvidia and /tmp/gputop-UID.",
+    ),
+    (
         "XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_RUNTIME_DIR, HOME",
         "Where the files above are.",
     ),
     (
         "CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER",
         "`gputop free` takes only GPUs that these show to CUDA, and sets them for its command.",
+    ),
+    (
+        "PATH, VIRTUAL_ENV",
+        "Where `gputop estimate` finds the Python of your environment. On a node of `--srun`, gputop is also searched beside this one.",
+    ),
+    (
+        "TMPDIR",
+        "Where `gputop run --fail-on-leak` makes the folder of the last states [default: /tmp].",
+    ),
+    (
+        "SHELL",
+        "On other hosts: the shell that is asked where gputop is installed.",
+    ),
+    (
+        "SLURM_CONF, SLURM_CLUSTERS",
+        "Passed on to `srun`, as other settings of Slurm's connection are. Options of the job in which gputop itself runs are not: \
+         SLURM_*, SLURMD_* and SRUN_* are removed for its steps.",
+    ),
+    (
+        "SUDO_UID",
+        "Who became root through sudo: before a process of that user is ended, no warning says that it is another user's.",
+    ),
+    (
+        "KUBERNETES_SERVICE_HOST",
+        "If set, `gputop doctor` says that it runs in Kubernetes.",
+    ),
+    (
+        "PYTEST_XDIST_WORKER, RANK",
+        "Name the process in the last state that the probe writes for `gputop run --fail-on-leak`.",
+    ),
+    (
+        "PYTORCH_NO_CUDA_MEMORY_CACHING, PYTORCH_NO_HIP_MEMORY_CACHING",
+        "If set, `gputop run --fail-on-leak` cannot judge the program.",
     ),
     (
         "HTTPS_PROXY, https_proxy, ALL_PROXY, all_proxy, NO_PROXY, no_proxy",
@@ -167,59 +230,4 @@ pub(super) fn after_help() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-    use crate::app::settings::Settings;
-    use crate::cli::Cli;
-
-    /// Whether a table names a word, as a whole.
-    fn names(table: &[(&str, &str)], word: &str) -> bool {
-        table
-            .iter()
-            .any(|(names, _)| names.split(", ").any(|name| name == word))
-    }
-
-    #[test]
-    fn every_variable_of_a_flag_is_listed() {
-        let command = Cli::command();
-        let variables = command
-            .get_arguments()
-            .filter_map(|argument| argument.get_env()?.to_str());
-        let missing: Vec<&str> = variables
-            .filter(|variable| !names(VARIABLES, variable))
-            .collect();
-        assert_eq!(missing, [""; 0]);
-    }
-
-    #[test]
-    fn every_setting_is_listed_and_no_other_is() {
-        let known = SETTINGS.iter().flat_map(|(names, _)| names.split(", "));
-        let known: Vec<&str> = known
-            .filter(|name| {
-                ![
-                    "mouse",
-                    "ascii",
-                    "history",
-                    "[hosts]",
-                    "[host.NAME]",
-                    "[ssh]",
-                    "[colors]",
-                    "[[launchers]]",
-                    "[notify.NAME]",
-                ]
-                .contains(name)
-            })
-            .collect();
-        assert!(
-            known.iter().all(|name| Settings::form(name).is_some()),
-            "{known:?}"
-        );
-        assert_eq!(known.len(), Settings::COUNT);
-        // The help and the manual page are made of these rows.
-        assert!(after_help().contains("[colors]"));
-        assert!(after_help().contains("[[launchers]]"));
-        assert!(after_help().contains("[notify.NAME]"));
-    }
-}
+mod tests;
