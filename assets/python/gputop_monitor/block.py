@@ -87,7 +87,9 @@ class Block:
             if process.memory_used_bytes is None:
                 return None
             total += process.memory_used_bytes
-        return total if snapshot.trouble is None else None
+        # Where the driver lists no processes, this one may be on the GPU all the same.
+        is_listed = all("processes" not in (gpu.get("missing") or {}) for gpu in snapshot.raw["gpus"])
+        return total if is_listed and snapshot.trouble is None else None
 
     def _used(self, snapshot: Snapshot) -> List[GpuProcess]:
         """What this process and its descendants use, also those whose parent has ended since."""
