@@ -88,7 +88,8 @@ class Block:
                 return None
             total += process.memory_used_bytes
         # Where the driver lists no processes, this one may be on the GPU all the same.
-        is_listed = all("processes" not in (gpu.get("missing") or {}) for gpu in snapshot.raw["gpus"])
+        missing = [gpu.get("missing") or {} for gpu in snapshot.raw["gpus"]]
+        is_listed = all("processes" not in reasons for reasons in missing)
         return total if is_listed and snapshot.trouble is None else None
 
     def _used(self, snapshot: Snapshot) -> List[GpuProcess]:
