@@ -270,7 +270,7 @@ pub(crate) enum Subcommand {
     Notify(NotifyArgs),
     /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
-    #[command(before_help = "Example: gputop ooms")]
+    #[command(before_help = "Example: gputop ooms", after_help = crate::logs::ooms::EXIT_CODES)]
     Ooms(OutputArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
     /// are any
@@ -350,7 +350,8 @@ pub fn parse() -> Cli {
     if let Some(cli) = nvidia_smi_arguments::parse(env::args_os()) {
         return cli;
     }
-    let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
+    let args = option_order::without_help_of_help(nvidia_smi::spelled_out(env::args_os()));
+    let args = option_order::after_subcommand(args);
     Cli::try_parse_from(&args)
         .and_then(Cli::with_useful_options)
         .unwrap_or_else(|error| {
