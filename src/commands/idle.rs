@@ -59,8 +59,8 @@ pub(crate) struct IdleArgs {
 const EXIT_CODES: &str = "\
 Exit codes:
    10  a GPU is held idle
-    0  none is
-    5  none was found, and it is not known of all GPUs
+    0  no GPU is held idle
+    5  no GPU is known to be held idle, and some could not be judged
     3  the host has no NVIDIA driver
     4  it has no GPU
     1  a host is lost, or another error";

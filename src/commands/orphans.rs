@@ -55,8 +55,8 @@ pub(crate) struct OrphansArgs {
 const EXIT_CODES: &str = "\
 Exit codes:
    10  a process holds GPU memory and should not
-    0  none does
-    5  none was found, but a process or a GPU could not be judged
+    0  no process does
+    5  no such process was found, but a process or a GPU could not be judged
     6  no GPU has the ID of -i
     3  the host has no NVIDIA driver
     4  it has no GPU

@@ -92,7 +92,7 @@ impl FromStr for TensorOrder {
             .find(|order| <&str>::from(**order) == name);
         found
             .copied()
-            .ok_or_else(|| format!("`{name}` is none of bytes, count, age and change"))
+            .ok_or_else(|| format!("`{name}` is not an order: it is bytes, count, age or change"))
     }
 }
 
