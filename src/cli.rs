@@ -137,11 +137,12 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 
-    /// Columns of the process list, from left to right [default: as many as fit]
+    /// Columns of the process list, from left to right; `F2` on the screen lists them [default: as
+    /// many as fit]
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
     pub(crate) columns: Option<Columns<ProcessColumn>>,
 
-    /// Columns of the GPU list
+    /// Columns of the GPU list; `F2` on the screen lists them [default: as many as fit]
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_GPU_COLUMNS")]
     pub(crate) gpu_columns: Option<Columns<GpuColumn>>,
 
