@@ -286,8 +286,8 @@ pub(crate) enum Subcommand {
     /// Show a recording on the same screens; nothing in it can be signalled
     #[command(before_help = "Example: gputop replay night.jsonl.zst")]
     Replay(ReplayArgs),
-    /// Let news rest that `gputop record` would tell: as in `gputop rest 4711 --until 09:00`; without
-    /// a name, list what rests
+    /// Silence news of `gputop record` for a time, as in `gputop rest 4711 --until 09:00`; without a
+    /// name, list what is silenced
     #[command(before_help = "Example: gputop rest 4711 --until 09:00")]
     Rest(RestArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
