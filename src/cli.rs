@@ -138,11 +138,12 @@ pub(crate) struct ScreenArgs {
     #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
     pub(crate) theme: Option<ThemeName>,
 
-    /// Columns of the process list, from left to right [default: as many as fit]
+    /// Columns of the process list, from left to right; `F2` on the screen lists them [default: as
+    /// many as fit]
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
     pub(crate) columns: Option<Columns<ProcessColumn>>,
 
-    /// Columns of the GPU list
+    /// Columns of the GPU list; `F2` on the screen lists them [default: as many as fit]
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_GPU_COLUMNS")]
     pub(crate) gpu_columns: Option<Columns<GpuColumn>>,
 
@@ -275,7 +276,7 @@ pub(crate) enum Subcommand {
     Notify(NotifyArgs),
     /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
-    #[command(before_help = "Example: gputop ooms")]
+    #[command(before_help = "Example: gputop ooms", after_help = crate::logs::ooms::EXIT_CODES)]
     Ooms(OutputArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
     /// are any
@@ -290,8 +291,8 @@ pub(crate) enum Subcommand {
     /// Show a recording on the same screens; nothing in it can be signalled
     #[command(before_help = "Example: gputop replay night.jsonl.zst")]
     Replay(ReplayArgs),
-    /// Let news rest that `gputop record` would tell: as in `gputop rest 4711 --until 09:00`; without
-    /// a name, list what rests
+    /// Silence news of `gputop record` for a time, as in `gputop rest 4711 --until 09:00`; without a
+    /// name, list what is silenced
     #[command(before_help = "Example: gputop rest 4711 --until 09:00")]
     Rest(RestArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
@@ -355,7 +356,8 @@ pub fn parse() -> Cli {
     if let Some(cli) = nvidia_smi_arguments::parse(env::args_os()) {
         return cli;
     }
-    let args = option_order::after_subcommand(nvidia_smi::spelled_out(env::args_os()));
+    let args = option_order::without_help_of_help(nvidia_smi::spelled_out(env::args_os()));
+    let args = option_order::after_subcommand(args);
     Cli::try_parse_from(&args)
         .and_then(Cli::with_useful_options)
         .unwrap_or_else(|error| {

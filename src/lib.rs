@@ -156,7 +156,12 @@ fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
 /// Runs a report with the lines that the user adds to the launch table.
 fn with_launchers(report: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match config::launcher_lines::add() {
-        Ok(()) => report(),
+        Ok(ignored) => {
+            if let Some(sentence) = ignored {
+                output::print_error(&sentence.into());
+            }
+            report()
+        }
         Err(why) => Ok(output::refuse(&why.into())),
     }
 }

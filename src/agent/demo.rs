@@ -33,12 +33,14 @@ pub(super) struct Machine {
     actors: Actors,
     /// Whether the next pass returns the past too.
     is_past_due: bool,
+    /// Whether each pass returns the detail of every GPU.
+    has_detail: bool,
 }
 
 impl Machine {
     /// All processes end when the agent ends; most also end when the calling thread ends. The agent
     /// ends if one does not start.
-    pub(super) fn start(kind: SimulatedMachine) -> Self {
+    pub(super) fn start(kind: SimulatedMachine, has_detail: bool) -> Self {
         let actors = Actors::start().unwrap_or_else(|error| {
             print_error(&format!("cannot start the simulated machine: {error}"));
             exit_now(1)
@@ -47,6 +49,7 @@ impl Machine {
             started: clock::now(),
             actors,
             is_past_due: kind == SimulatedMachine::WithPast,
+            has_detail,
         }
     }
 }
@@ -67,7 +70,7 @@ impl GpuSource for Machine {
             is_past_due: std::mem::take(&mut self.is_past_due),
         };
         let detailed = |gpu: GpuReadings| {
-            if request.detail.as_ref() == Some(&gpu.uuid) {
+            if self.has_detail || request.detail.as_ref() == Some(&gpu.uuid) {
                 board::with_detail(gpu)
             } else {
                 gpu

@@ -74,7 +74,7 @@ impl Sampler {
                     last,
                     unresponsive,
                 )),
-                demo => Box::new(demo::Machine::start(demo)),
+                demo => Box::new(demo::Machine::start(demo, options.detail)),
             };
             run(&thread, &mut *source, &request);
         })

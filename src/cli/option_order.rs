@@ -6,6 +6,19 @@ use clap::{Arg, CommandFactory};
 
 use super::Cli;
 
+/// Leaves `--help` out of `gputop help --help`, which clap takes for the name of a subcommand.
+pub(super) fn without_help_of_help(
+    args: impl Iterator<Item = OsString>,
+) -> impl Iterator<Item = OsString> {
+    let mut is_help = false;
+    args.enumerate()
+        .filter(move |(place, arg)| {
+            is_help |= *place == 1 && arg == "help";
+            !(is_help && (arg == "--help" || arg == "-h"))
+        })
+        .map(|(_, arg)| arg)
+}
+
 /// Moves options that stand before a subcommand behind it, if the subcommand has them. The others
 /// stay: clap refuses them.
 pub(super) fn after_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
@@ -63,6 +76,20 @@ pub(super) fn after_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsSt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_of_help_is_the_help() {
+        for (line, expected) in [
+            ("gputop help --help", "gputop help"),
+            ("gputop help free -h", "gputop help free"),
+            ("gputop free --help", "gputop free --help"),
+            ("gputop run -- help --help", "gputop run -- help --help"),
+        ] {
+            let args: Vec<_> = without_help_of_help(line.split(' ').map(OsString::from)).collect();
+            let expected: Vec<_> = expected.split(' ').map(OsString::from).collect();
+            assert_eq!(args, expected);
+        }
+    }
 
     #[test]
     fn options_of_a_subcommand_may_stand_before_it() {

@@ -230,4 +230,6 @@ pub(super) fn after_help() -> String {
 }
 
 #[cfg(test)]
+mod page_tests;
+#[cfg(test)]
 mod tests;

@@ -22,6 +22,7 @@ use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     read: ReadArgs,
@@ -31,6 +32,14 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) secrets: bool,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  no check found an error; there may be warnings
+    3  the host has no NVIDIA driver
+    4  it has no GPU
+    1  a check found an error";
 
 /// Whether `kills.jsonl`, the log of ended processes, can be written.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use crate::logs::explain::{Explanation, OtherProcesses};
 use crate::logs::ooms::explain_last;
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct ExplainArgs {
     /// Logs, or the message itself. Without one, the standard input is copied to the standard
     /// output and explained at its end; `-` and `--json` read the standard input without copying it
@@ -29,6 +30,14 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  a cause was named; in a pipe also: no line states a failure of memory
+    6  no cause was named
+    5  none was, and a part of a log could not be read
+    1  an argument is neither a file nor a message, or another error";
 
 /// Explains logs or a message. The agent of this host identifies the processes in a message.
 ///

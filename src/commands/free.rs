@@ -35,6 +35,7 @@ const BUS_ORDER: &str = "PCI_BUS_ID";
 
 /// Which GPUs are wanted.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct FreeArgs {
     #[command(flatten)]
     read: ReadArgs,
@@ -82,6 +83,19 @@ pub(crate) struct FreeArgs {
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "other_hosts")]
     command: Vec<OsString>,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  there are enough free GPUs; with a command, the code is that of the command
+   11  too few GPUs are free, or the host has fewer
+    6  no GPU has the ID of -i
+    3  the host has no NVIDIA driver
+    4  it has no GPU
+    5  several hosts fail, for different reasons
+  126  the command cannot be run
+  127  there is no such command
+    1  a host is lost, or another error";
 
 impl FreeArgs {
     fn wanted(&self) -> WantedGpus {

@@ -30,6 +30,7 @@ use crate::source::{Recording, Source};
 
 /// Whose GPUs to list, and how to write them.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct IdleArgs {
     #[command(flatten)]
     read: ReadArgs,
@@ -53,6 +54,16 @@ pub(crate) struct IdleArgs {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+   10  a GPU is held idle
+    0  no GPU is held idle
+    5  no GPU is known to be held idle, and some could not be judged
+    3  the host has no NVIDIA driver
+    4  it has no GPU
+    1  a host is lost, or another error";
 
 /// How much longer a watch of half an hour takes: the traffic on a PCIe link is known from the second
 /// reading of the driver's counters on, which are read every ten seconds.

@@ -40,8 +40,8 @@ pub(crate) struct LeaksArgs {
 const EXIT_CODES: &str = "\
 Exit codes:
    10  a leak is likely
-    0  none is: at most some may be leaks
-    5  none is, but a program that was started with the probe could not be judged
+    0  no leak is likely; some may be leaks
+    5  no leak is likely, but a program that was started with the probe could not be judged
     6  no program has a report of the probe
     1  another error";
 

@@ -27,6 +27,7 @@ use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snaps
 
 /// Which orphans to list, and how to write them.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct OrphansArgs {
     #[command(flatten)]
     read: ReadArgs,
@@ -49,6 +50,17 @@ pub(crate) struct OrphansArgs {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+   10  a process holds GPU memory and should not
+    0  no process does
+    5  no such process was found, but a process or a GPU could not be judged
+    6  no GPU has the ID of -i
+    3  the host has no NVIDIA driver
+    4  it has no GPU
+    1  a host is lost, or another error";
 
 /// The interval of `orphans`: a report needs three passes, and nobody waits long for it.
 const ORPHANS_INTERVAL: Duration = Duration::from_millis(250);

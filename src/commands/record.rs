@@ -28,6 +28,7 @@ use crate::files::folders::recording_file;
 use crate::files::recorder_note::OwnNote;
 use crate::files::recorder_socket::RecorderSocket;
 use crate::flags::{AgentArgs, HostArgs, values};
+use crate::logs::recent_recordings;
 use crate::logs::recording_output::RecordingOutput;
 use crate::model::{Fleet, HostLabel, HostModel};
 use crate::notify::{Destination, Message};
@@ -106,7 +107,7 @@ impl RecordArgs {
             if self.hosts.has_others() {
                 "hosts".to_owned()
             } else if self.agent.demo {
-                "demo".to_owned()
+                recent_recordings::SIMULATED.to_owned()
             } else {
                 rustix::system::uname()
                     .nodename()

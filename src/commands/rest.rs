@@ -20,8 +20,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The options of `gputop rest`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RestArgs {
-    /// The news that rest: a PID, a GPU as in `gpu3` or by its UUID, or a kind such as `idle`; without
-    /// it, lists what rests
+    /// The news to silence: those of a PID, of a GPU as in `gpu3` or by its UUID, or of a kind such as
+    /// `idle`; without it, lists what is silenced
     #[arg(value_name = "PID|GPU|KIND")]
     news: Vec<String>,
 
@@ -33,7 +33,7 @@ pub(crate) struct RestArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = values::positive_span, conflicts_with = "end")]
     span: Option<Duration>,
 
-    /// Let these news, or all, be told again
+    /// Tell these news again; without a name, all
     #[arg(long)]
     end: bool,
 }

@@ -58,8 +58,8 @@ pub(crate) struct RunArgs {
 const EXIT_CODES: &str = "\
 Exit codes with --fail-on-leak, where the command itself succeeds; else its own code:
    12  a leak of GPU memory is likely in a process of the command
-   13  none is, but nothing used CUDA with the probe, or a process could not be judged
-    0  no leak is likely: at most some may be leaks";
+   13  no leak is likely, but nothing used CUDA with the probe, or a process could not be judged
+    0  no leak is likely; some may be leaks";
 
 /// Replaces this program by the command, so that PID, exit code, signals, terminal and output are
 /// the command's. Prints nothing, unless the probe cannot be unpacked: then the command runs

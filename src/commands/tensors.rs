@@ -26,6 +26,7 @@ use crate::protocol::snapshot::{ProbeReport, Process, TensorGroup};
 
 /// Which tensors to list, and how.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct TensorsArgs {
     /// The PID of the program
     pid: u32,
@@ -61,6 +62,13 @@ pub(crate) struct TensorsArgs {
     output: OutputArgs,
 }
 
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  the answer was printed
+    6  no process has the PID, or it has no report of the probe
+    1  the probe cannot do what was asked, or another error";
+
 /// The order of groups of tensors: each begins with the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
@@ -84,7 +92,7 @@ impl FromStr for TensorOrder {
             .find(|order| <&str>::from(**order) == name);
         found
             .copied()
-            .ok_or_else(|| format!("`{name}` is none of bytes, count, age and change"))
+            .ok_or_else(|| format!("`{name}` is not an order: it is bytes, count, age or change"))
     }
 }
 

@@ -12,27 +12,32 @@ use crate::protocol::launchers::{self, Launcher};
 /// The keys of a line.
 const KEYS: [&str; 5] = ["name", "programs", "children", "variables", "place"];
 
-/// Adds the lines of `config.toml` to the launch table, for a report. Returns what is wrong with a
-/// line.
-pub(crate) fn add() -> Result<(), String> {
+/// Adds the lines of `config.toml` to the launch table, for a report. Returns a sentence if another
+/// setting there is invalid, which no report needs.
+///
+/// # Errors
+///
+/// When a line is wrong: a sentence.
+pub(crate) fn add() -> Result<Option<String>, String> {
     let Some(path) = config_file("config.toml") else {
-        return Ok(());
+        return Ok(None);
     };
     let file = path.clone();
     let text = match in_background(move || action::read(&file)).recv_timeout(PATIENCE) {
         // Most users have no such file.
         Ok(Err(_)) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
-            return Ok(());
+            return Ok(None);
         }
         Ok(Ok(text)) => text,
     };
     match parse(&text, &path) {
-        Ok(config) => launchers::add(config.launchers),
-        // A report needs nothing else in that file.
-        Err(why) if text.contains("launchers") => return Err(why),
-        Err(_) => {}
+        Ok(config) => {
+            launchers::add(config.launchers);
+            Ok(None)
+        }
+        Err(why) if text.contains("launchers") => Err(why),
+        Err(why) => Ok(Some(format!("ignoring the settings: {why}"))),
     }
-    Ok(())
 }
 
 /// Parses the value of `launchers`.

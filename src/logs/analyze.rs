@@ -72,6 +72,7 @@ use crate::flags::{OutputArgs, values};
 use crate::output::{self, Exit, TextStyle};
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct AnalyzeArgs {
     /// Recordings, and logs, plain or compressed with gzip or zstd: CSV with a time or a step and
     /// memory, in any order of columns; tables of `nvidia-smi -l`, `dmon`, `pmon`, gpustat, nvitop,
@@ -111,6 +112,13 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  a log was judged, whether memory leaks or not: --json has the verdicts
+    6  no log has memory over time
+    1  a log cannot be read, its GPUs cannot be told apart, or its unit of memory is wrong";
 
 impl AnalyzeArgs {
     fn options(&self) -> LogOptions {

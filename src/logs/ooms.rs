@@ -132,6 +132,13 @@ fn unix_ms(report: &OomReport) -> u64 {
     (report.time * 1000.0) as u64
 }
 
+/// The end of the help.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+    0  there are reports; with --json also where the list is empty
+    6  there is none
+    1  another error";
+
 /// Prints one line for each report, the latest first. Fails if the standard output cannot be
 /// written.
 pub(crate) fn run(args: &OutputArgs) -> anyhow::Result<ExitCode> {

@@ -15,6 +15,9 @@ use crate::output::print_error;
 /// How the names of recordings end.
 const ENDING: &str = ".jsonl.zst";
 
+/// The name of the recordings of the simulated machine, without ending.
+pub(crate) const SIMULATED: &str = "demo";
+
 /// Returns the newest recording of this host, and prints its path to the standard error.
 ///
 /// # Errors
@@ -24,8 +27,9 @@ pub(crate) fn newest() -> anyhow::Result<PathBuf> {
     let (folder, found) = of_this_host()?;
     let Some(newest) = found.into_iter().next() else {
         bail!(
-            "no recording of this host is in {}: make one with `gputop record`, or name a file",
-            folder.display()
+            "no recording of this host is in {}: make one with `gputop record`, or name a file{}",
+            folder.display(),
+            of_simulated_machine(&folder)
         );
     };
     print_taken(&newest);
@@ -49,8 +53,9 @@ pub(crate) fn two_newest() -> anyhow::Result<[PathBuf; 2]> {
             "only one recording"
         };
         bail!(
-            "{found} of this host is in {}, and two are needed: name two files, or two parts of one",
-            folder.display()
+            "{found} of this host is in {}, and two are needed: name two files, or two parts of one{}",
+            folder.display(),
+            of_simulated_machine(&folder)
         );
     };
     print_taken(&older);
@@ -60,6 +65,20 @@ pub(crate) fn two_newest() -> anyhow::Result<[PathBuf; 2]> {
 
 fn print_taken(path: &Path) {
     print_error(&Text::new(format!("taking {}", path.display())));
+}
+
+/// Returns the end of a sentence that names the recording of the simulated machine, which is none of
+/// this host; empty if there is none.
+fn of_simulated_machine(folder: &Path) -> String {
+    let file = folder.join(format!("{SIMULATED}{ENDING}"));
+    if file.is_file() {
+        format!(
+            "; {} is that of the simulated machine (`gputop record --demo`)",
+            file.display()
+        )
+    } else {
+        String::new()
+    }
 }
 
 /// Returns the folder of recordings, and the recordings of this host in it, the newest first.

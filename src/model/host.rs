@@ -207,7 +207,7 @@ impl HostModel {
         let (now, unix_ms) = (latest.at, latest.unix_ms);
         if past.boot_id != latest.host.facts.boot_id {
             let sentence = format!(
-                "the host has started anew; `gputop replay {}` shows the time before",
+                "the host has restarted; `gputop replay {}` shows the time before",
                 past.path
             );
             return self.news.add_unseen(now, sentence);

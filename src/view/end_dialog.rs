@@ -409,7 +409,7 @@ pub(super) fn meaning_of_signal(signal: Signal) -> &'static str {
         Signal::Int => "like Ctrl-C: Python may save and clean up",
         Signal::Term => "asks it to end",
         Signal::Kill => "ends it now: nothing is saved",
-        Signal::Hup => "the terminal is gone; a server reads its configuration anew",
+        Signal::Hup => "the terminal is gone; a server reads its configuration again",
         Signal::Quit => "ends it with a core dump",
         Signal::Usr1 | Signal::Usr2 => "what the program makes of it: often, a checkpoint",
         Signal::Stop => "hold still: the memory stays",

@@ -393,6 +393,23 @@ fn the_demo_is_marked_as_simulated() {
         !line["processes"].as_array().expect("a list").is_empty(),
         "{line:#}"
     );
+    let fields = "--query-gpu=power.draw,power.limit,enforced.power.limit,power.max_limit";
+    let output = host.run(["--demo", fields, "--format=csv,noheader,nounits"]);
+    let rows: Vec<String> = output.text().lines().map(str::to_owned).collect();
+    assert_eq!(rows.len(), gpus.len(), "{}", output.text());
+    for row in rows {
+        let watts: Vec<f64> = row
+            .split(", ")
+            .filter_map(|cell| cell.parse().ok())
+            .collect();
+        let [draw, limit, enforced, max] = watts[..] else {
+            panic!("four amounts of power: {row}");
+        };
+        assert!(
+            draw > 20.0 && draw <= limit && (limit - enforced).abs() < 0.01 && limit <= max,
+            "{row}"
+        );
+    }
     let output = host.run(["--demo", "--once"]);
     assert!(
         output.text().to_lowercase().contains("simulated"),

@@ -170,7 +170,7 @@ fn the_past_before_a_boot_is_not_joined_but_named() {
     before.host.facts.boot_id = "another".into();
     forge(&host, &[before]);
     let mut terminal = Terminal::start_at(&host, 250, 45, []);
-    terminal.wait_for("the host has started anew; `gputop replay ");
+    terminal.wait_for("the host has restarted; `gputop replay ");
     terminal.quit();
 }
 

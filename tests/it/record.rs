@@ -193,6 +193,15 @@ fn replay_report_and_diff_take_the_newest_recordings_of_this_host() {
             output.stderr
         );
     }
+    // That of the simulated machine is of no host, and the sentence names it.
+    let demo = host.path("gputop/recordings/demo.jsonl.zst");
+    fs::create_dir_all(demo.parent().expect("it is in a folder")).expect("/tmp has room");
+    fs::write(&demo, "").expect("/tmp has room");
+    for args in [&["replay", "--once"][..], &["diff"]] {
+        let stderr = host.run(args.iter().copied()).stderr;
+        let named = format!("; {} is that of the simulated machine", demo.display());
+        assert!(stderr.contains(&named), "{args:?}: {stderr}");
+    }
     let file = host.path(&format!("gputop/recordings/{name}.jsonl.zst"));
     RunningRecorder::start(&host, &file, &[]).end(Signal::INT);
     let taken = format!("gputop: taking {}\n", file.display());

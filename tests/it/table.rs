@@ -199,9 +199,22 @@ fn an_invalid_setting_is_an_error_with_its_line_and_an_unknown_key_is_a_warning(
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
     terminal.wait_for("config.toml: unknown keys: `thme` (line 2)");
     terminal.quit();
-    // Reports ignore an invalid theme of the file.
+    // Reports ignore an invalid theme of the file, and say so beside their output.
     write_config(&host, "theme = 'pink'\n");
-    assert_eq!(host.run(["--once"]).code, 0);
+    for args in [&["--once"][..], &["--json"], &["orphans", "--json"]] {
+        let output = host.run(args.iter().copied());
+        assert_eq!(output.code, 0, "{args:?}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("ignoring the settings: ")
+                && output
+                    .stderr
+                    .contains("config.toml:1: theme: `pink` is no theme")
+                && output.stderr.lines().count() == 1,
+            "{args:?}: {}",
+            output.stderr
+        );
+        assert!(!output.text().contains("pink"), "{}", output.text());
+    }
     let output = host.run(["--theme", "pink"]);
     assert_eq!(output.code, 2, "{}", output.stderr);
 }

@@ -3,7 +3,7 @@
 
 use super::scene::{FIRST_RANK, GPUS, percent, rounded};
 use crate::agent::GpuReadings;
-use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent};
+use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
 pub(super) fn with_detail(mut gpu: GpuReadings) -> GpuReadings {
@@ -27,7 +27,14 @@ pub(super) fn with_detail(mut gpu: GpuReadings) -> GpuReadings {
         },
         nvlink: Some(true),
     });
+    let draw = gpu.load.power.map(milliwatts);
+    let limit = gpu.health.power_limit.map(milliwatts);
     let detail = GpuDetail {
+        power_draw: draw,
+        power_average: draw,
+        power_instant: draw,
+        power_limit: limit,
+        power_limit_enforced: limit,
         encoder: gpu.health.encoder,
         decoder: gpu.health.decoder,
         temperature_margin: Ok(Celsius(87 - temperature.0)),
@@ -56,7 +63,7 @@ fn fixed_detail(index: u32, at: Moment) -> GpuDetail {
         total: Ok(0),
         ..EccCounts::missing(Missing::Unsupported)
     };
-    let milliwatts = |watts: u32| Ok(watts * 1000);
+    let limit = |watts: u32| Ok(watts * 1000);
     GpuDetail {
         serial: Ok(format!("16500000000{index:02}").into()),
         pcie_generation: Ok(5),
@@ -75,9 +82,9 @@ fn fixed_detail(index: u32, at: Moment) -> GpuDetail {
         ecc_pending: Ok(true),
         remapped_correctable: Ok(0),
         remapped_uncorrectable: Ok(0),
-        power_limit_default: milliwatts(700),
-        power_limit_min: milliwatts(200),
-        power_limit_max: milliwatts(700),
+        power_limit_default: limit(700),
+        power_limit_min: limit(200),
+        power_limit_max: limit(700),
         video_clock: Ok(Hertz::from_mhz(1545)),
         graphics_clock_max: Ok(Hertz::from_mhz(1980)),
         sm_clock_max: Ok(Hertz::from_mhz(1980)),
@@ -99,6 +106,11 @@ fn fixed_detail(index: u32, at: Moment) -> GpuDetail {
         numa_nodes: Ok(numa_node(index).to_string().into()),
         ..GpuDetail::missing(at, clean(), clean(), clean(), clean(), Missing::Unsupported)
     }
+}
+
+/// Returns a power in NVML's unit.
+fn milliwatts(power: Watts) -> u32 {
+    rounded(f64::from(power.value()) * 1000.0)
 }
 
 /// Returns the NUMA node of a GPU. The simulated host has two processors, each with 24 cores and

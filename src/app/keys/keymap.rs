@@ -358,7 +358,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         row(&[List, Fleet, Page], "L", Intent::NextLayout,
             "the overview; who holds what; one run; the night of each GPU"),
         row(&[List], "V", Intent::GpuView, "GPUs as tiles where there is room, as tiles, their use alone, as rows"),
-        row(&[List, Fleet], "? F1", Intent::Help, "this page"),
+        row(&[List, Fleet], "? F1", Intent::Help, "all keys, and the words on the screen"),
         row(&[List, Fleet], "^Z", Intent::Suspend, "to the shell; `fg` comes back"),
         row(&[SortMenu], "Enter Space", Intent::SortByChosen, "sort by this column"),
         row(&[SortMenu], "I r", Intent::Invert, "invert the order"),

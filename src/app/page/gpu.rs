@@ -280,15 +280,15 @@ fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: &G
             .ecc
             .map(|is_on| format!("{}{after}", on_or_off(is_on))),
     );
-    page.reading("ECC, mended", health.ecc_corrected);
-    page.reading("ECC, not mended", health.ecc_uncorrected);
-    places(page, "mended", &detail.corrected);
-    places(page, "not mended", &detail.uncorrected);
-    page.reading("mended ever", detail.corrected_ever.total);
-    page.reading("not mended ever", detail.uncorrected_ever.total);
-    let rows = detail.remapped_correctable.and_then(|mended| {
+    page.reading("ECC, corrected", health.ecc_corrected);
+    page.reading("ECC, uncorrected", health.ecc_uncorrected);
+    places(page, "corrected", &detail.corrected);
+    places(page, "uncorrected", &detail.uncorrected);
+    page.reading("corrected ever", detail.corrected_ever.total);
+    page.reading("uncorrected ever", detail.uncorrected_ever.total);
+    let rows = detail.remapped_correctable.and_then(|correctable| {
         Ok(format!(
-            "{mended} after mended errors, {} after others",
+            "{correctable} after correctable errors, {} after uncorrectable ones",
             detail.remapped_uncorrectable?
         ))
     });

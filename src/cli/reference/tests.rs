@@ -353,3 +353,21 @@ fn the_help_of_each_subcommand_begins_with_an_example_that_is_right() {
         assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
     }
 }
+
+#[test]
+fn the_help_of_each_subcommand_with_codes_of_its_own_lists_them() {
+    let listed: BTreeSet<String> = subcommands(&Cli::command(), "gputop")
+        .into_iter()
+        .filter(|(_, task)| {
+            let end = task.get_after_help().map(ToString::to_string);
+            end.is_some_and(|end| end.contains("Exit codes"))
+        })
+        .map(|(words, _)| words)
+        .collect();
+    let expected = [
+        "analyze", "doctor", "explain", "free", "idle", "leaks", "ooms", "orphans", "run",
+        "tensors", "wait",
+    ];
+    let expected: BTreeSet<String> = expected.map(|name| format!("gputop {name}")).into();
+    assert_eq!(listed, expected);
+}

@@ -33,8 +33,7 @@ pub(super) struct TellArgs {
     #[arg(long, value_name = "PROGRAM")]
     on_alert: Option<String>,
 
-    /// Tell what happens to the processes of all users, not only to mine and on the GPUs that they
-    /// use
+    /// Tell the news of all users, not only those of your own processes and of the GPUs that they use
     #[arg(long)]
     all: bool,
 

@@ -12,7 +12,8 @@ impl LogColumns {
     /// Guesses the columns of a log without a header from its first rows, which have the same
     /// length.
     pub(super) fn guess(rows: &[Vec<String>], options: &LogOptions) -> Option<Self> {
-        let mut columns = Self::guess_by_cells(rows)?;
+        let amounts_alone = || options.interval.and_then(|_| Self::amounts_alone(rows));
+        let mut columns = Self::guess_by_cells(rows).or_else(amounts_alone)?;
         let first = FirstRows(rows);
         columns.has_no_unit = !first.all(columns.used, columns::is_sized);
         // A capacity tells its unit, and that of the memory in use.
@@ -144,6 +145,23 @@ impl LogColumns {
         rows.has_amounts(used).then(|| Self {
             is_nvidia_smi,
             ..Self::times_and_amounts(time, name, unit)
+        })
+    }
+
+    /// Returns the column of a log of amounts alone, such as that of `nvidia-smi
+    /// --query-gpu=memory.used --format=csv,noheader`. Its times are those of `--interval`.
+    fn amounts_alone(rows: &[Vec<String>]) -> Option<Self> {
+        let first = FirstRows(rows);
+        let is_alone = rows.iter().all(|row| row.len() == 1) && first.has_amounts(0);
+        let is_mib = first.highest(0) < Some(MIB);
+        is_alone.then(|| Self {
+            axis: LogAxis::None,
+            time: usize::MAX,
+            used_unit: if is_mib { MIB } else { 1 },
+            total_unit: 1,
+            count: 1,
+            guess: Some("no header: the lines are taken for the memory in use".to_owned()),
+            ..Self::default()
         })
     }
 

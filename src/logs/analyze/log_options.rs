@@ -19,6 +19,15 @@ pub(crate) struct LogOptions {
 }
 
 impl LogOptions {
+    /// Whether one of these cells has the name of a column that the user gave: then they are a
+    /// header.
+    pub(super) fn names_one_of(&self, cells: &[&str]) -> bool {
+        let given = self.memory.iter().chain(&self.time);
+        // A number is the place of a column in a log without a header.
+        let mut names = given.filter(|name| name.parse::<usize>().is_err());
+        names.any(|name| cells.iter().any(|cell| Self::is_name(name, cell)))
+    }
+
     /// Whether a name is the one that the user gave, without regard to case and to its unit.
     pub(super) fn is_name(wanted: &str, name: &str) -> bool {
         let plain = |name: &str| name.trim().trim_matches('"').to_lowercase();

@@ -175,7 +175,9 @@ impl TableReader {
         let own_separator = cells::separator(line);
         let names = splitter.split(line, own_separator).to_vec();
         let had_header = self.columns.is_some() || self.header.is_some();
-        if columns::is_header(&names, had_header) && (!is_text || names.len() > 1) {
+        let is_header = columns::is_header(&names, had_header)
+            || !had_header && self.options.names_one_of(&names);
+        if is_header && (!is_text || names.len() > 1) {
             return self.header_line(number, &names, own_separator, samples);
         }
         if is_text && self.columns.is_none() && self.header.is_none() {
@@ -293,7 +295,12 @@ impl TableReader {
             }
             None => {
                 self.header = None;
-                let usual = usual_rows(split_rows);
+                let needs_no_times = self.options.interval.is_some();
+                let usual = if needs_no_times && split_rows.iter().all(|row| row.len() == 1) {
+                    split_rows
+                } else {
+                    usual_rows(split_rows)
+                };
                 LogColumns::guess(&usual, &self.options).filter(|_| self.header_error.is_none())
             }
         };
@@ -330,7 +337,7 @@ impl TableReader {
     fn columns_of_header(&self, split_rows: &[Vec<String>]) -> Option<Result<LogColumns, String>> {
         let (_, header) = self.header.as_ref()?;
         let names: Vec<&str> = header.iter().map(String::as_str).collect();
-        let is_sure = columns::is_header(&names, true);
+        let is_sure = columns::is_header(&names, true) || self.options.names_one_of(&names);
         let is_row = |row: &&Vec<String>| {
             row.len() >= names.len()
                 && row

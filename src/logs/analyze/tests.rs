@@ -458,3 +458,41 @@ fn memory_that_does_not_move_has_no_graph() {
     assert!(!flat.contains('│') && !flat.contains("--all"), "{flat}");
     assert!(graph(|second| 2000 + second % 7 * 50).contains('│'));
 }
+
+#[test]
+fn a_log_of_one_column_is_read_with_the_options_that_the_message_suggests() {
+    let read_with = |text: &str, options: LogOptions| {
+        let mut log = LogReader::new(options);
+        text.lines().for_each(|line| log.line(line));
+        log.finish()
+    };
+    let problem = read("mem\n100\n200\n300\n").problem.unwrap();
+    let sentence = problem.sentence();
+    assert!(
+        sentence.contains("--memory COLUMN") && sentence.contains("--interval 5"),
+        "{sentence}"
+    );
+    let every_5s = LogOptions {
+        interval: Some(std::time::Duration::from_secs(5)),
+        ..LogOptions::default()
+    };
+    let named = LogOptions {
+        memory: vec!["mem".to_owned()],
+        unit: Some(1 << 20),
+        ..every_5s.clone()
+    };
+    for (text, options) in [
+        ("mem\n100\n200\n300\n", named),
+        ("100\n200\n300\n", every_5s.clone()),
+        ("100 MiB\n200 MiB\n300 MiB\n", every_5s),
+    ] {
+        let found = read_with(text, options);
+        assert_eq!(found.problem, None, "{text}");
+        let points: Vec<u64> = found.series[0]
+            .points
+            .iter()
+            .map(|(_, bytes)| bytes >> 20)
+            .collect();
+        assert_eq!(points, [100, 200, 300], "{text}");
+    }
+}

@@ -152,6 +152,15 @@ impl UnreadableLines {
                     counted.reason.sentence()
                 )
             }
+            Some(counted) if counted.reason.reason == UnreadableReason::NO_COLUMNS.reason => {
+                format!(
+                    "line {}: {}; name the columns of its header with `--time COLUMN --memory COLUMN`, \
+                     or give the time between two lines with `--interval 5`; or record with \
+                     `{GPU_COMMAND}`",
+                    counted.first_line,
+                    counted.reason.sentence()
+                )
+            }
             Some(counted) => {
                 format!(
                     "line {}: {}; record with `{GPU_COMMAND}`",
