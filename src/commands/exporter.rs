@@ -28,7 +28,7 @@ use self::address::ListenAddress;
 use self::fleet_json::FleetJson;
 use self::gauges::SeenHost;
 use self::metrics::Exposition;
-use self::server::{Listener, Scrape, Server, Wanted};
+use self::server::{Listener, Scrape, ScrapeKind, Server};
 use self::web_config::WebConfig;
 use super::live::end_signals::EndSignals;
 use super::live::read_hosts::{Watch, block_on};
@@ -178,7 +178,7 @@ struct Exporter {
     /// When sources that have ended are started again.
     restart_at: Option<Instant>,
     /// The answers since the last line, for others who ask before the next one.
-    answers: BTreeMap<Wanted, Bytes>,
+    answers: BTreeMap<ScrapeKind, Bytes>,
 }
 
 impl Exporter {
@@ -238,13 +238,13 @@ impl Exporter {
         self.watch.restart_ended(self.interval);
     }
 
-    fn answer(&mut self, wanted: Wanted) -> Bytes {
+    fn answer(&mut self, wanted: ScrapeKind) -> Bytes {
         if let Some(text) = self.answers.get(&wanted) {
             return text.clone();
         }
         let text = Bytes::from(match wanted {
-            Wanted::Metrics(format) => self.metrics().text(format),
-            Wanted::Fleet => self.fleet(),
+            ScrapeKind::Metrics(format) => self.metrics().text(format),
+            ScrapeKind::Fleet => self.fleet(),
         });
         self.answers.insert(wanted, text.clone());
         text

@@ -37,13 +37,13 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// An answer that is made anew for each reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wanted {
+pub(super) enum ScrapeKind {
     Metrics(Format),
     /// The hosts in short, for the page.
     Fleet,
 }
 
-impl Wanted {
+impl ScrapeKind {
     fn content_type(self) -> &'static str {
         match self {
             Self::Metrics(format) => format.content_type(),
@@ -55,7 +55,7 @@ impl Wanted {
 /// A reader that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Scrape {
-    pub wanted: Wanted,
+    pub wanted: ScrapeKind,
     pub reply: oneshot::Sender<Bytes>,
 }
 
@@ -310,9 +310,9 @@ impl Readers {
             "/metrics" => {
                 let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
                 let format = Format::of_accept(accept.unwrap_or_default());
-                self.ask(Wanted::Metrics(format)).await
+                self.ask(ScrapeKind::Metrics(format)).await
             }
-            "/fleet.json" if self.has_page => self.ask(Wanted::Fleet).await,
+            "/fleet.json" if self.has_page => self.ask(ScrapeKind::Fleet).await,
             "/" => plain(
                 StatusCode::OK,
                 "gputop exporter: the metrics are at /metrics\n",
@@ -321,7 +321,7 @@ impl Readers {
         }
     }
 
-    async fn ask(&self, wanted: Wanted) -> Response<Full<Bytes>> {
+    async fn ask(&self, wanted: ScrapeKind) -> Response<Full<Bytes>> {
         let (reply, text) = oneshot::channel();
         // Fails when the exporter ends.
         let is_asked = self.scrapes.send(Scrape { wanted, reply }).await.is_ok();
