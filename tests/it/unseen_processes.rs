@@ -110,9 +110,9 @@ fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
 
 #[test]
 fn twenty_reports_on_a_busy_host_where_all_is_well_find_nothing_and_miss_nothing() {
+    const SLEEPER: &str = "import time; time.sleep(1000)";
     let mut host = Host::with_jitter(["H100"; 2]);
     // One computes, one waits for a disk, and two sleep.
-    const SLEEPER: &str = "import time; time.sleep(1000)";
     for (gpu, program) in [
         (0, "while True: sum(range(10000))"),
         (1, WRITER),
