@@ -37,6 +37,7 @@ use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::explain::ExplainArgs;
+use crate::commands::exporter::ExporterArgs;
 use crate::commands::free::{FreeArgs, print_no_gpu};
 use crate::commands::hosts::HostsArgs;
 use crate::commands::idle::IdleArgs;
@@ -246,6 +247,10 @@ pub(crate) enum Subcommand {
     /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
     #[command(before_help = "Example: gputop export night.jsonl.zst --parquet -o night.parquet")]
     Export(ExportArgs),
+    /// Serve metrics to Prometheus until a signal ends it: GPUs, and processes by user, job and program,
+    /// with leaks, leftovers and the time until memory is full
+    #[command(before_help = "Example: gputop exporter")]
+    Exporter(ExporterArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11
     /// if there are too few
     #[command(before_help = "Example: gputop free -n 2 -- python train.py")]

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod explain;
+pub(crate) mod exporter;
 pub(crate) mod free;
 pub(crate) mod hosts;
 pub(crate) mod idle;

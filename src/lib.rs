@@ -90,6 +90,7 @@ fn run_with_hosts(cli: &Cli) -> anyhow::Result<ExitCode> {
             commands::explain::run(args)
         }
         Some(Subcommand::Export(args)) => logs::export::run(args),
+        Some(Subcommand::Exporter(args)) => with_launchers(|| commands::exporter::run(args)),
         Some(Subcommand::Free(args)) => commands::free::run(args),
         Some(Subcommand::Hosts(args)) => commands::hosts::run(args),
         Some(Subcommand::Man(args)) => commands::man::run(args, &cli::manual::pages()?),

@@ -175,6 +175,7 @@ impl Cli {
     pub(crate) fn hosts_mut(&mut self) -> Option<&mut HostArgs> {
         match &mut self.task {
             None => Some(&mut self.hosts),
+            Some(Subcommand::Exporter(args)) => Some(&mut args.hosts),
             Some(Subcommand::Free(args)) => Some(&mut args.hosts),
             Some(Subcommand::Hosts(args)) => Some(args.hosts_mut()),
             Some(Subcommand::Idle(args)) => Some(&mut args.hosts),

@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::sharing::Sharing;
 use self::tell::{TELL_HEADING, TellArgs, Telling};
+use super::live::end_signals::EndSignals;
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
@@ -197,35 +197,6 @@ fn summary(path: &Path) -> io::Result<String> {
         reader.size(),
         shell_words::quote(&path)
     ))
-}
-
-/// The signals that end a recording.
-struct EndSignals([Signal; 3]);
-
-impl EndSignals {
-    fn new() -> anyhow::Result<Self> {
-        let waiting = |kind| signal(kind).context("cannot wait for signals");
-        let [interrupt, terminate, hangup] = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
-        Ok(Self([
-            waiting(interrupt)?,
-            waiting(terminate)?,
-            waiting(hangup)?,
-        ]))
-    }
-
-    /// Waits for one of the signals. Safe to cancel.
-    async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
 }
 
 /// The raw lines of each host whose events are still to come.

@@ -20,12 +20,12 @@ use super::verdict::process_records::{ProcessRecords, ProcessView, RecordedTime}
 use super::verdict::{self, Verdict};
 use crate::base::text::Text;
 use crate::base::time::{ViewerTime, WallClock};
-use crate::base::units::{Elapsed, Moment};
+use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::protocol::change::{Change, OutOfStep};
 use crate::protocol::checkpoint::Checkpoint;
 use crate::protocol::line::Line;
 use crate::protocol::reply::Outcome;
-use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
+use crate::protocol::snapshot::{Gpu, Missing, ProcessFacts, ProcessId, Reading, Snapshot};
 
 /// The model of one host.
 #[derive(Debug, Clone, Default)]
@@ -247,6 +247,17 @@ impl HostModel {
     /// The GPUs with unaccounted memory.
     pub fn unaccounted(&self) -> &[UnaccountedMemory] {
         &self.unaccounted
+    }
+
+    /// The unaccounted memory of a GPU, which is 0 where there is less than a driver may use for
+    /// itself. Missing where it cannot be known.
+    pub(crate) fn unaccounted_memory(&self, gpu: &Gpu) -> Reading<Bytes> {
+        let latest = self.latest.as_ref().ok_or(Missing::NotYet)?;
+        if gpu.trouble.is_some() {
+            return Err(Missing::Failed);
+        }
+        let found = unaccounted::find(gpu, latest)?;
+        Ok(found.map_or(Bytes(0), |found| found.memory))
     }
 
     /// The verdicts on all processes, in the order of the snapshot's processes.

@@ -11,8 +11,7 @@ use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, ProcessId, Reading, Snapshot};
 
-/// The memory that the processes of one user and one job hold on a GPU that has been idle for half
-/// an hour.
+/// The memory that the processes of one user and one job hold on an idle GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IdleHold {
     /// The place of the GPU in [`Snapshot::gpus`].
@@ -167,15 +166,23 @@ impl HostModel {
 
     /// The users and jobs that have held GPUs idle for half an hour, in the order of the GPUs.
     pub(crate) fn idle_holds(&self) -> Vec<IdleHold> {
+        let mut holds = self.holds();
+        holds.retain(|hold| {
+            let gpu = self.latest().and_then(|latest| latest.gpus.get(hold.gpu));
+            gpu.is_some_and(|gpu| gpu.load.at.since(hold.since) >= HELD_IDLE_AFTER)
+        });
+        holds
+    }
+
+    /// The users and jobs that hold idle GPUs, however long, in the order of the GPUs.
+    pub(crate) fn holds(&self) -> Vec<IdleHold> {
         let Some(snapshot) = self.latest() else {
             return Vec::new();
         };
         let mut holds = Vec::new();
         for (place, gpu) in snapshot.gpus.iter().enumerate() {
             if let HeldIdle::Since { since, was_seen } = self.held_idle(gpu) {
-                let of_gpu = self.holds_on(snapshot, place, since, was_seen);
-                let is_long = |hold: &IdleHold| gpu.load.at.since(hold.since) >= HELD_IDLE_AFTER;
-                holds.extend(of_gpu.into_iter().filter(is_long));
+                holds.extend(self.holds_on(snapshot, place, since, was_seen));
             }
         }
         holds

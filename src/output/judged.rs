@@ -126,7 +126,8 @@ fn leak_line(model: &HostModel, process: ProcessId) -> Option<String> {
     growth.leak_line().map(str::to_owned)
 }
 
-fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
+/// Returns how the memory of a GPU or process grows.
+pub(crate) fn growth(model: &HostModel, subject: &GpuOrProcess) -> JudgedGrowth {
     let Some(growth) = model
         .growth(subject)
         .filter(|growth| growth.verdict() != LeakVerdict::TooSoon)

@@ -34,6 +34,7 @@ mod endings;
 mod estimate;
 mod explain;
 mod export;
+mod exporter;
 mod fail_on_leak;
 mod first_line;
 mod fleet_jobs;

@@ -293,6 +293,39 @@ impl Watch {
         self.hosts.get(&host)?.ended.as_ref()
     }
 
+    /// The hosts, in their order.
+    pub(in crate::commands) fn host_keys(&self) -> impl Iterator<Item = HostKey> {
+        self.hosts.keys().copied()
+    }
+
+    /// The name of a host that the user sees.
+    pub(in crate::commands) fn name(&self, host: HostKey) -> &str {
+        self.fleet.name(host)
+    }
+
+    /// The model of a host; `None` before its first line, and after its end.
+    pub(in crate::commands) fn model(&self, host: HostKey) -> Option<&HostModel> {
+        let progress = self.hosts.get(&host)?;
+        let is_read = progress.has_snapshot && progress.ended.is_none();
+        self.fleet.host(host).filter(|_| is_read)
+    }
+
+    /// Starts the agents of this host and of commands again that have ended. Hosts over ssh are connected
+    /// again by themselves.
+    pub(in crate::commands) fn restart_ended(&mut self, interval: Duration) {
+        let ended: Vec<HostKey> = self
+            .sources
+            .hosts()
+            .filter(|(host, source)| !source.is_remote() && self.ended(*host).is_some())
+            .map(|(host, _)| host)
+            .collect();
+        for host in ended {
+            self.sources.restart(host, interval);
+            self.hosts.insert(host, HostProgress::default());
+        }
+        self.sources.reap();
+    }
+
     /// Remembers which hosts had all that the report needs: a later line may name a process that
     /// was not looked at yet. Returns whether all had.
     fn keep_enough(&mut self, is_enough: IsEnough) -> bool {

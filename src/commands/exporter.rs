@@ -1,0 +1,267 @@
+//! `gputop exporter`: the metrics of hosts for Prometheus.
+//!
+//! Readings come each second, however often they are scraped.
+
+mod address;
+mod dcgm;
+mod gauges;
+mod metrics;
+mod passwords;
+mod process_groups;
+mod sample_values;
+mod server;
+mod web_config;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use hyper::body::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use self::address::ListenAddress;
+use self::gauges::SeenHost;
+use self::metrics::{Exposition, Format};
+use self::server::{Listener, Scrape, Server};
+use self::web_config::WebConfig;
+use super::live::end_signals::EndSignals;
+use super::live::read_hosts::{Watch, block_on};
+use crate::base::text::Text;
+use crate::flags::{AgentArgs, HostArgs};
+use crate::output::{self, Exit, print_error};
+use crate::protocol::host_key::HostKey;
+use crate::source::Source;
+
+/// The time from the end of the agent of this host to its next start.
+const RESTART_AFTER: Duration = Duration::from_secs(10);
+
+/// A host that has said nothing for this long has no samples but `host_up`: they would be taken for
+/// new ones.
+const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// The scrapes that wait for an answer at one time. Others wait for their turn.
+const WAITING_SCRAPES: usize = 32;
+
+/// The options of `gputop exporter`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExporterArgs {
+    #[command(flatten)]
+    agent: AgentArgs,
+
+    /// Listen on this address and port, or on a socket file that only you may open: `unix:PATH`. An
+    /// address that other computers can reach needs `--web-config`
+    #[arg(long, value_name = "ADDRESS", default_value_t)]
+    listen: ListenAddress,
+
+    /// Take certificates and passwords from this file, which has the format of `node_exporter`'s web
+    /// configuration
+    #[arg(long, value_name = "FILE")]
+    web_config: Option<PathBuf>,
+
+    /// Tell processes of other users apart by job and program, too: on a loopback address without a
+    /// password, everyone on this host can read them
+    #[arg(long)]
+    share_commands: bool,
+
+    /// Give each process samples of its own, with its PID: a new series for each process that starts
+    #[arg(long)]
+    pids: bool,
+
+    /// Add metrics with the names of dcgm-exporter. Refused while something listens on its port, 9400:
+    /// two exporters would double each sum
+    #[arg(long)]
+    dcgm_names: bool,
+
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
+}
+
+/// How much of the processes is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Detail {
+    /// Whether each process has samples of its own, with its PID.
+    pub pids: bool,
+    /// Whether processes of other users than the agent's are told apart by job and program.
+    pub other_users: bool,
+    /// Whether the metrics of DCGM are added.
+    pub dcgm: bool,
+}
+
+/// Answers scrapes until SIGINT, SIGTERM or SIGHUP.
+///
+/// # Errors
+///
+/// When no source can be started.
+pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
+    if args.dcgm_names && TcpStream::connect((Ipv4Addr::LOCALHOST, dcgm::PORT)).is_ok() {
+        let sentence = format!(
+            "--dcgm-names: something listens on port {}, where dcgm-exporter does: the same names from \
+             two exporters would double each sum",
+            dcgm::PORT
+        );
+        return Ok(output::refuse(&sentence.into()));
+    }
+    let config = args.web_config.as_deref().map(WebConfig::read).transpose();
+    let config = match config {
+        Ok(config) => config.unwrap_or_default(),
+        Err(why) => return Ok(output::refuse(&why.into())),
+    };
+    block_on(async {
+        let (sender, mut scrapes) = mpsc::channel(WAITING_SCRAPES);
+        let server = match Server::new(&args.listen, config, sender) {
+            Ok(server) => server,
+            Err(why) => return Ok(output::refuse(&why.into())),
+        };
+        let listener = match Listener::bind(&args.listen).await {
+            Ok(listener) => listener,
+            Err(why) => return Ok(output::refuse(&why.into())),
+        };
+        let mut ends = EndSignals::new()?;
+        let detail = Detail {
+            pids: args.pids,
+            other_users: args.share_commands || server.knows_readers(),
+            dcgm: args.dcgm_names,
+        };
+        let mut exporter = Exporter::start(args, detail)?;
+        let scheme = if server.has_tls() { "https" } else { "http" };
+        print_error(&Text::new(format!(
+            "listening on {scheme}://{}/metrics; Ctrl-C ends it",
+            listener.address()
+        )));
+        let serving = tokio::spawn(server.serve(listener));
+        loop {
+            let restart = exporter.restart_at;
+            tokio::select! {
+                () = ends.next() => break,
+                event = exporter.watch.next_event() => exporter.note(event),
+                Some(Scrape { format, reply }) = scrapes.recv() => {
+                    // The reader may have gone.
+                    let _sent = reply.send(exporter.text(format));
+                }
+                () = sleep_until(restart.unwrap_or_else(Instant::now)), if restart.is_some() => exporter.restart(),
+            }
+        }
+        serving.abort();
+        let _aborted = serving.await;
+        exporter.watch.close().await;
+        Ok(Exit::Success.into())
+    })
+}
+
+/// The hosts, and what was answered last.
+struct Exporter {
+    watch: Watch,
+    /// The name of this host, before its first line.
+    name_here: String,
+    detail: Detail,
+    interval: Duration,
+    /// When the last line of each host came.
+    heard: BTreeMap<HostKey, Instant>,
+    /// Why no lines come from some hosts, as it was printed.
+    reasons: BTreeMap<HostKey, Text>,
+    /// When sources that have ended are started again.
+    restart_at: Option<Instant>,
+    /// The text of a scrape, for others that come before the next line.
+    texts: BTreeMap<&'static str, Bytes>,
+}
+
+impl Exporter {
+    fn start(args: &ExporterArgs, detail: Detail) -> anyhow::Result<Self> {
+        let mut sources = args.hosts.sources(&args.agent, args.agent.given_interval());
+        for source in &mut sources {
+            if let Source::LocalAgent(agent) = source {
+                agent.shares_lines = true;
+            }
+        }
+        Ok(Self {
+            watch: Watch::start(sources)?,
+            name_here: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            detail,
+            interval: args
+                .agent
+                .given_interval()
+                .unwrap_or_else(|| args.hosts.usual_interval()),
+            heard: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            restart_at: None,
+            texts: BTreeMap::new(),
+        })
+    }
+
+    /// Notes that an event was taken in: a line of this host, or another event.
+    fn note(&mut self, line_of: Option<HostKey>) {
+        self.texts.clear();
+        if let Some(host) = line_of {
+            self.heard.insert(host, Instant::now());
+            self.reasons.remove(&host);
+            return;
+        }
+        let ended: Vec<(HostKey, Text)> = self
+            .watch
+            .host_keys()
+            .filter_map(|host| Some((host, self.watch.ended(host)?.clone())))
+            .collect();
+        for (host, reason) in ended {
+            self.heard.remove(&host);
+            // A host that is down for days says so once.
+            if self.reasons.get(&host) != Some(&reason) {
+                let name = self.watch.name(host);
+                print_error(&Text::new(format!("{name}: {reason}; trying again")));
+                self.reasons.insert(host, reason);
+            }
+            self.restart_at
+                .get_or_insert_with(|| Instant::now() + RESTART_AFTER);
+        }
+    }
+
+    fn restart(&mut self) {
+        self.restart_at = None;
+        self.watch.restart_ended(self.interval);
+    }
+
+    /// The text of all metrics now.
+    fn text(&mut self, format: Format) -> Bytes {
+        let key = format.content_type();
+        if let Some(text) = self.texts.get(key) {
+            return text.clone();
+        }
+        let mut out = Exposition::new();
+        for host in self.watch.host_keys() {
+            let since_line = self.heard.get(&host).map(Instant::elapsed);
+            let is_heard = since_line.is_some_and(|since| since < SILENT_AFTER);
+            let model = self.watch.model(host).filter(|_| is_heard);
+            let is_here = self
+                .watch
+                .sources
+                .hosts()
+                .any(|(key, source)| key == host && matches!(source, Source::LocalAgent(_)));
+            let host = SeenHost {
+                name: match self.watch.name(host) {
+                    _ if is_here && model.is_none() => &self.name_here,
+                    name => name,
+                },
+                model,
+                since_line,
+            };
+            gauges::add_host(&mut out, &host);
+            let Some((model, snapshot)) = model.and_then(|model| Some((model, model.latest()?)))
+            else {
+                continue;
+            };
+            process_groups::add_host(&mut out, model, snapshot, host.name, self.detail);
+            if self.detail.dcgm {
+                dcgm::add_host(&mut out, host.name, model, snapshot);
+            }
+        }
+        let text = Bytes::from(out.text(format));
+        self.texts.insert(key, text.clone());
+        text
+    }
+}

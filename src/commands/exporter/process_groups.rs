@@ -1,0 +1,426 @@
+//! The samples of processes: sums over those of one GPU, user, job and program.
+//!
+//! A label holds the names of the program and the script, never arguments.
+
+use std::collections::BTreeMap;
+
+use super::Detail;
+use super::metrics::{Exposition, Metric, SampleLabels};
+use super::sample_values::{held_by, is_leak, ratio, word};
+use crate::base::text::Argv;
+use crate::base::units::Moment;
+use crate::model::{
+    GpuOrProcess, HostModel, IdleHold, ReservedMemory, Verdict, main_gpu, short_name,
+};
+use crate::output::judged;
+use crate::protocol::snapshot::{Gpu, GpuProcess, Process, ProcessFacts, ProcessId, Snapshot};
+
+/// The most groups of a host. The others, which have the least memory, are one group for each GPU.
+const MOST_GROUPS: usize = 500;
+
+/// The user of the group of those that are left out. No user has this name: it has a space.
+const LEFT_OUT: &str = "(all others)";
+
+/// The labels of a group beside its GPU. An empty text is a label that is not known, or not told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    /// The place of the GPU in the snapshot.
+    gpu: usize,
+    user: String,
+    slurm_job: String,
+    pod: String,
+    container: String,
+    program: String,
+    script: String,
+    pid: String,
+}
+
+/// The sums of a group. A sum is `None` while it is known of no process.
+#[derive(Debug, Default)]
+struct GroupSums {
+    processes: usize,
+    memory: Option<u64>,
+    sm: Option<f32>,
+    allocated: Option<u64>,
+    reserved: Option<u64>,
+    categories: BTreeMap<String, u64>,
+    /// The longest time of a hold, in seconds.
+    held_idle: Option<u64>,
+    leftovers: usize,
+    leftover_memory: Option<u64>,
+    /// The processes that leak.
+    leaking: Option<usize>,
+    growth: Option<i64>,
+    /// The shortest time, in seconds.
+    full_in: Option<u64>,
+}
+
+fn plus<T: std::ops::Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
+impl GroupSums {
+    fn merge(&mut self, other: Self) {
+        self.processes += other.processes;
+        self.memory = plus(self.memory, other.memory);
+        self.sm = plus(self.sm, other.sm);
+        self.allocated = plus(self.allocated, other.allocated);
+        self.reserved = plus(self.reserved, other.reserved);
+        for (category, bytes) in other.categories {
+            *self.categories.entry(category).or_default() += bytes;
+        }
+        self.held_idle = self.held_idle.max(other.held_idle);
+        self.leftovers += other.leftovers;
+        self.leftover_memory = plus(self.leftover_memory, other.leftover_memory);
+        self.leaking = plus(self.leaking, other.leaking);
+        self.growth = plus(self.growth, other.growth);
+        self.full_in = match (self.full_in, other.full_in) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// Adds the samples of the processes of a host.
+pub(super) fn add_host(
+    out: &mut Exposition,
+    model: &HostModel,
+    snapshot: &Snapshot,
+    host: &str,
+    detail: Detail,
+) {
+    let labels = SampleLabels::default().with("host", host);
+    for (key, group) in limited(groups(model, snapshot, detail)) {
+        let Some(gpu) = snapshot.gpus.get(key.gpu) else {
+            continue;
+        };
+        let labels = labels
+            .with("gpu", &gpu.label())
+            .with_known("uuid", Some(&gpu.uuid.0))
+            .with("user", &key.user)
+            .with("slurm_job", &key.slurm_job)
+            .with("pod", &key.pod)
+            .with("container", &key.container)
+            .with("program", &key.program)
+            .with("script", &key.script)
+            .with("pid", &key.pid);
+        add_group(out, &group, &labels);
+    }
+}
+
+fn add_group(out: &mut Exposition, group: &GroupSums, labels: &SampleLabels) {
+    out.add(Metric::Processes, labels, group.processes);
+    out.add_known(Metric::ProcessMemory, labels, group.memory.ok_or(()));
+    out.add_known(Metric::ProcessSm, labels, group.sm.ok_or(()));
+    out.add_known(Metric::ProcessAllocated, labels, group.allocated.ok_or(()));
+    out.add_known(Metric::ProcessReserved, labels, group.reserved.ok_or(()));
+    for (category, bytes) in &group.categories {
+        out.add(
+            Metric::ProcessCategory,
+            &labels.with("category", category),
+            bytes,
+        );
+    }
+    out.add_known(Metric::ProcessHeldIdle, labels, group.held_idle.ok_or(()));
+    out.add(Metric::ProcessLeftovers, labels, group.leftovers);
+    out.add_known(
+        Metric::ProcessLeftoverMemory,
+        labels,
+        group.leftover_memory.ok_or(()),
+    );
+    out.add_known(Metric::ProcessLeaking, labels, group.leaking.ok_or(()));
+    out.add_known(Metric::ProcessGrowth, labels, group.growth.ok_or(()));
+    out.add_known(Metric::ProcessFullIn, labels, group.full_in.ok_or(()));
+}
+
+/// Joins the groups with the least memory where there are too many.
+fn limited(groups: BTreeMap<GroupKey, GroupSums>) -> BTreeMap<GroupKey, GroupSums> {
+    if groups.len() <= MOST_GROUPS {
+        return groups;
+    }
+    let mut by_memory: Vec<(GroupKey, GroupSums)> = groups.into_iter().collect();
+    by_memory.sort_by_key(|(_, group)| std::cmp::Reverse(group.memory));
+    let left_out = by_memory.split_off(MOST_GROUPS);
+    let mut kept: BTreeMap<GroupKey, GroupSums> = by_memory.into_iter().collect();
+    for (key, group) in left_out {
+        let key = GroupKey {
+            gpu: key.gpu,
+            user: LEFT_OUT.to_owned(),
+            ..GroupKey::default()
+        };
+        kept.entry(key).or_default().merge(group);
+    }
+    kept
+}
+
+fn groups(model: &HostModel, snapshot: &Snapshot, detail: Detail) -> BTreeMap<GroupKey, GroupSums> {
+    let holds = model.holds();
+    let mut groups: BTreeMap<GroupKey, GroupSums> = BTreeMap::new();
+    for (place, gpu) in snapshot.gpus.iter().enumerate() {
+        // Lists of a GPU that hangs are those of the time before.
+        if gpu.missing.processes.is_some() || model.age(gpu).is_some() {
+            continue;
+        }
+        let leftovers: BTreeMap<ProcessId, &Verdict> = model
+            .leftovers_on(gpu)
+            .map(|verdict| (verdict.process, verdict))
+            .collect();
+        let listed = gpu
+            .processes
+            .iter()
+            .map(|listed| (listed.process, Some(listed)));
+        let unlisted = leftovers
+            .keys()
+            .filter(|id| gpu.process(**id).is_none())
+            .map(|id| (*id, None));
+        for (id, listed) in listed.chain(unlisted) {
+            let key = GroupKey::of(snapshot, place, id, detail);
+            let leftover = leftovers.get(&id).copied();
+            let group = one(model, snapshot, place, id, listed, leftover, &holds);
+            groups.entry(key).or_default().merge(group);
+        }
+    }
+    groups
+}
+
+impl GroupKey {
+    fn of(snapshot: &Snapshot, gpu: usize, id: ProcessId, detail: Detail) -> Self {
+        let nobodys = Self {
+            gpu,
+            ..Self::default()
+        };
+        let Some(process) = snapshot.process(id) else {
+            return nobodys;
+        };
+        let facts = &process.facts;
+        let user = facts
+            .user
+            .as_ref()
+            .map_or("", |user| user.as_str())
+            .to_owned();
+        let is_own = facts.uid == Ok(snapshot.host.facts.uid);
+        if !is_own && !detail.other_users {
+            return Self { user, ..nobodys };
+        }
+        let origin = facts.origin.as_ref().map_or("", |origin| origin.as_str());
+        let (slurm_job, pod, container) = match origin.split_once(' ') {
+            Some(("slurm", job)) => (job, "", ""),
+            Some(("kubernetes", pod)) => ("", pod, ""),
+            Some(_) => ("", "", origin),
+            // A terminal, or a service.
+            None => ("", "", ""),
+        };
+        let program = program(facts);
+        let script = short_name(facts)
+            .map(|name| name.to_string())
+            .ok()
+            .filter(|name| *name != program && is_name(name));
+        Self {
+            gpu,
+            user,
+            slurm_job: slurm_job.to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+            program,
+            script: script.unwrap_or_default(),
+            pid: if detail.pids {
+                id.pid.to_string()
+            } else {
+                String::new()
+            },
+        }
+    }
+}
+
+/// Whether a word is a name and no option: `--secret=abc.py` is an argument.
+fn is_name(word: &str) -> bool {
+    !word.starts_with('-') && !word.contains(['=', ' '])
+}
+
+/// The name of the program: its first argument without the folder, or the kernel's name of the process
+/// where a program has written something else there.
+fn program(facts: &ProcessFacts) -> String {
+    let first = facts.argv.iter().flat_map(Argv::iter).next();
+    let name = first.map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
+    let comm = || facts.comm.as_ref().map_or("", |comm| comm.as_str());
+    name.filter(|name| is_name(name) && !name.is_empty())
+        .unwrap_or_else(comm)
+        .to_owned()
+}
+
+/// The figures of one process on a GPU.
+fn one(
+    model: &HostModel,
+    snapshot: &Snapshot,
+    place: usize,
+    id: ProcessId,
+    listed: Option<&GpuProcess>,
+    leftover: Option<&Verdict>,
+    holds: &[IdleHold],
+) -> GroupSums {
+    let gpu = &snapshot.gpus[place];
+    let process = snapshot.process(id);
+    let now = model.now();
+    let reserved = process.and_then(|process| ReservedMemory::of_process(process, Some(gpu), now));
+    let hold = holds
+        .iter()
+        .find(|hold| hold.gpu == place && hold.processes.contains(&id));
+    let mut group = GroupSums {
+        processes: 1,
+        memory: listed.and_then(|listed| Some(listed.memory.ok()?.0)),
+        sm: listed.and_then(|listed| Some(ratio(listed.sm.ok()?))),
+        allocated: reserved.map(|parts| parts.allocated.0),
+        reserved: reserved.map(|parts| parts.sum().0),
+        categories: categories(process, gpu, now),
+        held_idle: hold.map(|hold| gpu.load.at.since(hold.since).as_secs()),
+        leftovers: usize::from(leftover.is_some()),
+        leftover_memory: leftover.and_then(|verdict| Some(held_by(verdict, listed, place)?.0)),
+        ..GroupSums::default()
+    };
+    if main_gpu(model, id).is_some_and(|main| main.uuid == gpu.uuid)
+        && let Some(figures) = judged::growth(model, &GpuOrProcess::Process(id)).growth
+    {
+        group.leaking = Some(usize::from(is_leak(&figures)));
+        group.growth = figures.rate_bytes_per_s;
+        group.full_in = figures.oom_in_s;
+    }
+    group
+}
+
+/// The categories of the probe's latest report.
+fn categories(process: Option<&Process>, gpu: &Gpu, now: Moment) -> BTreeMap<String, u64> {
+    let mut categories = BTreeMap::new();
+    let devices = process
+        .and_then(|process| process.fresh_report(now))
+        .map_or(&[][..], |report| &report.devices);
+    let here = devices
+        .iter()
+        .filter(|device| device.gpu.as_ref() == Some(&gpu.uuid));
+    for (category, bytes) in here.flat_map(|device| &device.categories) {
+        *categories.entry(word(category)).or_default() += bytes.0;
+    }
+    categories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Bytes;
+    use crate::commands::exporter::metrics::Format;
+    use crate::protocol::snapshot::example::host;
+
+    const DETAIL: Detail = Detail {
+        pids: false,
+        other_users: false,
+        dcgm: false,
+    };
+
+    fn text(snapshot: &Snapshot, detail: Detail) -> String {
+        let mut model = HostModel::default();
+        model.replace(snapshot.clone());
+        let mut out = Exposition::new();
+        add_host(&mut out, &model, snapshot, "", detail);
+        out.text(Format::OpenMetrics)
+    }
+
+    #[test]
+    fn other_users_have_no_commands_unless_they_are_shared() {
+        let mut snapshot = host(1)
+            .with(7, "python /home/a/mine.py --token=x", 0, Bytes::from_gib(3))
+            .with(8, "python -m theirs --lr 1", 0, Bytes::from_gib(2));
+        snapshot.host.facts.uid = 1000;
+        for (process, uid) in snapshot.processes.iter_mut().zip([1000, 1001]) {
+            let facts = process.facts_mut();
+            (facts.uid, facts.user) = (Ok(uid), Ok(format!("user{uid}").into()));
+        }
+        let alone = text(&snapshot, DETAIL);
+        let mine = r#"user="user1000",program="python",script="mine.py"} 3221225472"#;
+        assert!(alone.contains(mine), "{alone}");
+        assert!(alone.contains(r#"user="user1001"} 2147483648"#), "{alone}");
+        assert!(!alone.contains("theirs"), "{alone}");
+        let shared = Detail {
+            other_users: true,
+            ..DETAIL
+        };
+        let shared = text(&snapshot, shared);
+        let theirs = r#"user="user1001",program="python",script="theirs"} 2147483648"#;
+        assert!(shared.contains(theirs), "{shared}");
+        assert!(
+            !shared.contains("token") && !shared.contains("/home"),
+            "{shared}"
+        );
+        // Root owns nobody else's processes here.
+        snapshot.host.facts.uid = 0;
+        let root = text(&snapshot, DETAIL);
+        assert!(!root.contains("mine") && !root.contains("theirs"), "{root}");
+    }
+
+    #[test]
+    fn processes_of_one_program_are_one_group_and_an_unknown_figure_is_absent() {
+        let mut snapshot = host(1)
+            .with(7, "python train.py --rank 0", 0, Bytes::from_gib(3))
+            .with(8, "python train.py --rank 1", 0, Bytes::from_gib(2));
+        snapshot.host.facts.uid = snapshot.processes[0].facts.uid.unwrap_or_default();
+        let sum = text(&snapshot, DETAIL);
+        assert!(sum.contains("gputopmon_processes{gpu=\"0\""), "{sum}");
+        assert!(sum.contains("} 5368709120\n"), "{sum}");
+        for listed in &mut snapshot.gpus[0].processes {
+            listed.memory = Err(crate::protocol::snapshot::Missing::Unsupported);
+        }
+        let unknown = text(&snapshot, DETAIL);
+        assert!(!unknown.contains("process_memory_bytes"), "{unknown}");
+        assert!(unknown.contains("} 2\n"), "{unknown}");
+    }
+
+    #[test]
+    fn the_number_of_series_is_limited_and_no_memory_is_lost() {
+        let mut snapshot = host(1);
+        for pid in 1..=2000 {
+            snapshot = snapshot.with(pid, "python train.py", 0, Bytes(u64::from(pid)));
+        }
+        snapshot.host.facts.uid = snapshot.processes[0].facts.uid.unwrap_or_default();
+        let detail = Detail {
+            pids: true,
+            ..DETAIL
+        };
+        let text = text(&snapshot, detail);
+        let memory: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("gputopmon_process_memory_bytes{"))
+            .collect();
+        assert_eq!(memory.len(), MOST_GROUPS + 1);
+        let value = |line: &&str| {
+            line.rsplit_once(' ')
+                .and_then(|(_, value)| value.parse::<u64>().ok())
+        };
+        let sum: u64 = memory.iter().filter_map(value).sum();
+        assert_eq!(sum, 2000 * 2001 / 2);
+        let others = r#"user="(all others)"} "#;
+        assert!(memory.iter().any(|line| line.contains(others)), "{text}");
+    }
+
+    #[test]
+    fn an_argument_is_no_name() {
+        for (command, program, script) in [
+            ("python train.py", "python", "train.py"),
+            ("/opt/env/bin/python3.11 -u a/b.py -x", "python3.11", "b.py"),
+            ("python -c pass --secret=abc.py", "python", ""),
+            ("ray::train(key=1) x", "ray::train", ""),
+        ] {
+            let mut snapshot = host(1).with(7, command, 0, Bytes(1));
+            let facts = snapshot.processes[0].facts_mut();
+            facts.comm = Ok("ray::train".into());
+            let uid = facts.uid.unwrap_or_default();
+            snapshot.host.facts.uid = uid;
+            let key = GroupKey::of(&snapshot, 0, snapshot.processes[0].id, DETAIL);
+            assert_eq!(
+                (key.program.as_str(), key.script.as_str()),
+                (program, script),
+                "{command}"
+            );
+        }
+    }
+}

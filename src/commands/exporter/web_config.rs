@@ -1,0 +1,227 @@
+//! The web configuration file of Prometheus' exporters: certificates, and users with passwords.
+//!
+//! The format is that of `node_exporter`:
+//! <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>. A setting
+//! that gputop does not know is refused: one that asks for more safety must not be passed over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use yaml_rust2::{Yaml, YamlLoader};
+
+/// The largest file that is read.
+const LARGEST: u64 = 1 << 20;
+
+/// The settings of the file.
+#[derive(Debug, Default)]
+pub(super) struct WebConfig {
+    /// `None` without certificates.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The users, and the bcrypt hashes of their passwords. Empty where nobody is asked for one.
+    pub users: BTreeMap<String, String>,
+}
+
+impl WebConfig {
+    /// Reads the file, and the certificates that it names.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or used: a sentence.
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let text = read(path)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let config =
+            ConfigText::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let tls = match config.files {
+            None => None,
+            Some([certificates, key]) => Some(server_config(
+                &folder.join(certificates),
+                &folder.join(key),
+            )?),
+        };
+        Ok(Self {
+            tls,
+            users: config.users,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let describe = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let length = fs::metadata(path).map_err(describe)?.len();
+    if length > LARGEST {
+        return Err(format!("{} is larger than a MiB", path.display()));
+    }
+    fs::read_to_string(path).map_err(describe)
+}
+
+fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
+    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
+        format!(
+            "cannot read a certificate or key in PEM form from {}: {why}",
+            path.display()
+        )
+    };
+    let chain = CertificateDer::pem_slice_iter(read(certificates)?.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| cannot(certificates, &error))?;
+    if chain.is_empty() {
+        return Err(format!("{} has no certificate", certificates.display()));
+    }
+    let private = PrivateKeyDer::from_pem_slice(read(key)?.as_bytes())
+        .map_err(|error| cannot(key, &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| {
+            builder
+                .with_no_client_auth()
+                .with_single_cert(chain, private)
+        })
+        .map_err(|error| {
+            format!(
+                "{} and {} cannot be used: {error}",
+                certificates.display(),
+                key.display()
+            )
+        })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The file's text, before the files that it names are read.
+#[derive(Debug, PartialEq)]
+struct ConfigText {
+    /// The certificates and the key.
+    files: Option<[PathBuf; 2]>,
+    users: BTreeMap<String, String>,
+}
+
+impl ConfigText {
+    fn parse(text: &str) -> Result<Self, String> {
+        let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
+        let mut config = Self {
+            files: None,
+            users: BTreeMap::new(),
+        };
+        if documents.len() > 1 {
+            return Err("there must be one document".to_owned());
+        }
+        for (name, value) in entries(documents.first().unwrap_or(&Yaml::Null), "the file")? {
+            match name {
+                "tls_server_config" => config.files = files(value)?,
+                "basic_auth_users" => config.users = users(value)?,
+                _ => return Err(unknown(name)),
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "gputop does not know `{name}`: it knows cert_file and key_file of tls_server_config, and \
+         basic_auth_users"
+    )
+}
+
+/// The entries of a mapping with names. Nothing is an empty mapping.
+fn entries<'a>(yaml: &'a Yaml, place: &str) -> Result<Vec<(&'a str, &'a Yaml)>, String> {
+    let mapping = match yaml {
+        Yaml::Null => return Ok(Vec::new()),
+        Yaml::Hash(mapping) => mapping,
+        _ => return Err(format!("{place} must hold names and values")),
+    };
+    let named = |(name, value): (&'a Yaml, &'a Yaml)| Some((name.as_str()?, value));
+    mapping
+        .iter()
+        .map(|entry| named(entry).ok_or_else(|| format!("a name in {place} is no text")))
+        .collect()
+}
+
+fn files(yaml: &Yaml) -> Result<Option<[PathBuf; 2]>, String> {
+    let (mut certificates, mut key) = (None, None);
+    for (name, value) in entries(yaml, "tls_server_config")? {
+        let file = value
+            .as_str()
+            .ok_or_else(|| format!("{name} must be a path"))?;
+        match name {
+            "cert_file" => certificates = Some(file.into()),
+            "key_file" => key = Some(file.into()),
+            _ => return Err(unknown(name)),
+        }
+    }
+    match (certificates, key) {
+        (Some(certificates), Some(key)) => Ok(Some([certificates, key])),
+        (None, None) => Ok(None),
+        _ => Err("tls_server_config needs both cert_file and key_file".to_owned()),
+    }
+}
+
+fn users(yaml: &Yaml) -> Result<BTreeMap<String, String>, String> {
+    let mut users = BTreeMap::new();
+    for (name, value) in entries(yaml, "basic_auth_users")? {
+        let hash = value.as_str().unwrap_or_default();
+        // A hash that cannot be read would let nobody in, without a word.
+        if bcrypt::verify("", hash).is_err() {
+            return Err(format!(
+                "the password of `{name}` is no bcrypt hash: `htpasswd -nBC 10 {name}` prints one"
+            ));
+        }
+        users.insert(name.to_owned(), hash.to_owned());
+    }
+    Ok(users)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "$2b$04$DzlUqtLD5VXUM7pyvp1zXeJ0CZx0/nzBKIY3NuSQM22Ke3Frx2jKa";
+
+    #[test]
+    fn the_file_of_node_exporter_is_read() {
+        let config = ConfigText::parse(&format!(
+            "# comment\ntls_server_config:\n  cert_file: server.crt\n  key_file: /etc/server.key\n\
+             basic_auth_users:\n  alice: {HASH}\n"
+        ))
+        .expect("a configuration");
+        assert_eq!(
+            config.files,
+            Some(["server.crt".into(), "/etc/server.key".into()])
+        );
+        assert_eq!(config.users.get("alice").map(String::as_str), Some(HASH));
+        assert_eq!(ConfigText::parse("").map(|config| config.files), Ok(None));
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_kept_is_refused_with_its_name() {
+        for (text, named) in [
+            (
+                "tls_server_config:\n  client_ca_file: ca.crt\n",
+                "client_ca_file",
+            ),
+            (
+                "tls_server_config:\n  client_auth_type: RequireAndVerifyClientCert\n",
+                "client_auth_type",
+            ),
+            ("http_server_config:\n  http2: true\n", "http_server_config"),
+            (
+                "tls_server_config:\n  cert_file: server.crt\n",
+                "both cert_file and key_file",
+            ),
+            ("basic_auth_users:\n  alice: secret\n", "alice"),
+            ("basic_auth_users:\n  - alice\n", "basic_auth_users"),
+            ("basic_auth_users: [", "while parsing"),
+            ("a: 1\n---\nb: 2\n", "one document"),
+        ] {
+            let why = ConfigText::parse(text).expect_err(text);
+            assert!(why.contains(named), "{text}: {why}");
+        }
+    }
+}

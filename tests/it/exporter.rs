@@ -1,0 +1,392 @@
+//! `gputop exporter`: its metrics say what `--json` says, and only those who may read get an answer.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, KeyPair};
+use rustix::process::Signal;
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+
+use crate::DEADLINE;
+use crate::cli::json;
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, exit_code, run, wait_until};
+
+/// The hash of `hunter2`, at the lowest cost.
+fn hash() -> String {
+    bcrypt::hash("hunter2", 4).expect("the system has random numbers")
+}
+
+/// An exporter that runs.
+struct RunningExporter {
+    process: ChildProcess,
+    messages: PathBuf,
+}
+
+impl RunningExporter {
+    /// Starts an exporter with these arguments, and waits until it listens.
+    fn start(host: &Host, args: &[&str]) -> Self {
+        let messages = host.path("exporter-messages");
+        let mut command = host.gputop(["exporter", "--interval", "100ms"]);
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(File::create(&messages).expect("/tmp has room"));
+        let exporter = Self {
+            process: ChildProcess::spawn(&mut command),
+            messages,
+        };
+        wait_until("the exporter listens", || {
+            exporter.messages().contains("Ctrl-C ends it")
+        });
+        exporter
+    }
+
+    /// Starts an exporter on a free port of this address.
+    fn on_free_port(host: &Host, args: &[&str]) -> Self {
+        let listen = ["--listen", "127.0.0.1:0"];
+        Self::start(host, &[&listen, args].concat())
+    }
+
+    fn messages(&self) -> String {
+        fs::read_to_string(&self.messages).expect("the file exists")
+    }
+
+    /// The address that it says it listens on.
+    fn address(&self) -> String {
+        let messages = self.messages();
+        let (_, rest) = messages.split_once("://").expect("an address");
+        let (address, _) = rest.split_once("/metrics").expect("a path");
+        address.to_owned()
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).expect("the exporter listens");
+        let deadline = Some(DEADLINE);
+        stream
+            .set_read_timeout(deadline)
+            .expect("a deadline is no 0");
+        stream
+    }
+
+    /// Sends a request, and returns the whole answer; an empty text if the connection was closed.
+    fn request(&self, request: &str) -> String {
+        exchange(&mut self.connect(), request)
+    }
+
+    /// The metrics as this computer reads them.
+    fn metrics(&self) -> String {
+        let answer = self.request(&get("/metrics", "localhost"));
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        body.to_owned()
+    }
+}
+
+fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
+    // The other end may close the connection at any time.
+    let _closed = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _closed = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The value of the only series of a metric that has this label; `None` if there is none.
+fn value(metrics: &str, name: &str, label: &str) -> Option<f64> {
+    let mut lines = metrics.lines().filter(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('{') && rest.contains(label))
+    });
+    let line = lines.next()?;
+    assert_eq!(lines.next(), None, "{name} with {label} is there twice");
+    let (_, value) = line.rsplit_once(' ').expect("a sample has a value");
+    Some(value.parse().expect("a value is a number"))
+}
+
+#[test]
+fn each_gauge_is_that_of_json() {
+    let mut host = Host::new(["H100", "H100"]);
+    let pid = host.start_sleep(1, 3 * GIB);
+    host.change(|world| world.gpus[1].utilization.gpu = Some(37));
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    let process = r#"program="sleep""#;
+    wait_until("the process has samples", || {
+        value(
+            &exporter.metrics(),
+            "gputopmon_process_memory_bytes",
+            process,
+        )
+        .is_some()
+    });
+    let metrics = exporter.metrics();
+    let snapshot = json(&host.run(["--json"]));
+    let gpu = &snapshot["gpus"][1];
+    let label = format!("uuid={}", gpu["uuid"]);
+    let float = |value: &Value| value.as_f64();
+    for (name, expected) in [
+        (
+            "gpu_memory_total_bytes",
+            float(&gpu["load"]["memory_total_bytes"]),
+        ),
+        (
+            "gpu_memory_used_bytes",
+            float(&gpu["load"]["memory_used_bytes"]),
+        ),
+        (
+            "gpu_memory_reserved_bytes",
+            float(&gpu["load"]["memory_reserved_bytes"]),
+        ),
+        (
+            "gpu_temperature_celsius",
+            float(&gpu["load"]["temperature_celsius"]),
+        ),
+        ("gpu_power_watts", float(&gpu["load"]["power_watts"])),
+        (
+            "gpu_power_limit_watts",
+            float(&gpu["health"]["power_limit_watts"]),
+        ),
+        ("gpu_sm_clock_hertz", float(&gpu["load"]["sm_clock_hertz"])),
+        ("gpu_sm_use_ratio", Some(0.37)),
+        ("gpu_leftover_processes", Some(0.0)),
+    ] {
+        let found = value(&metrics, &format!("gputopmon_{name}"), &label);
+        assert!(expected.is_some(), "{name}: {gpu}");
+        assert_eq!(found, expected, "{name}: {metrics}");
+    }
+    let memory = value(&metrics, "gputopmon_process_memory_bytes", process);
+    assert_eq!(memory, float(&gpu["processes"][0]["memory_used_bytes"]));
+    assert_eq!(value(&metrics, "gputopmon_host_up", "host="), Some(1.0));
+    // Neither the arguments nor the PID.
+    assert!(!metrics.contains("1000"), "{metrics}");
+    assert!(!metrics.contains(&format!("\"{pid}\"")), "{metrics}");
+
+    // A reading that is not known is absent.
+    host.change(|world| world.gpus[1].power.usage = None);
+    wait_until("the power is not known", || {
+        let metrics = exporter.metrics();
+        value(&metrics, "gputopmon_gpu_power_watts", &label).is_none()
+            && value(&metrics, "gputopmon_gpu_temperature_celsius", &label).is_some()
+    });
+    host.change(|world| world.gpus[1].processes.clear());
+    wait_until("the process has no samples", || {
+        !exporter.metrics().contains("gputopmon_process")
+    });
+}
+
+#[test]
+fn a_signal_ends_it_and_its_socket_file_is_gone() {
+    let host = Host::new(["H100"]);
+    let socket = host.path("exporter.sock");
+    let listen = format!("unix:{}", socket.display());
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut exporter = RunningExporter::start(&host, &["--listen", &listen]);
+        let mode = fs::metadata(&socket)
+            .expect("the socket")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut stream = UnixStream::connect(&socket).expect("the exporter listens");
+        // A proxy names any host.
+        let answer = exchange(&mut stream, &get("/metrics", "gpu-01.example"));
+        assert!(answer.contains("gputopmon_host_up"), "{answer}");
+        let second = run(host
+            .gputop(["exporter", "--listen", &listen])
+            .stdin(Stdio::null()));
+        assert_eq!(second.code, 2, "{}", second.stderr);
+        assert!(
+            second.stderr.contains("cannot listen on unix:"),
+            "{}",
+            second.stderr
+        );
+        exporter.process.handle.signal(signal);
+        assert_eq!(
+            exit_code(exporter.process.wait()),
+            0,
+            "{}",
+            exporter.messages()
+        );
+        assert!(!socket.exists(), "{}", exporter.messages());
+    }
+}
+
+#[test]
+fn a_foreign_page_another_method_and_another_path_get_no_metrics() {
+    let host = Host::new(["H100"]);
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    for (request, status) in [
+        (get("/metrics", "evil.example"), "403"),
+        (get("/metrics", "localhost.evil.example:19400"), "403"),
+        ("GET /metrics HTTP/1.0\r\n\r\n".to_owned(), "403"),
+        (get("/../etc/passwd", "localhost"), "404"),
+        (get("/metrics", "localhost").replace("GET", "POST"), "405"),
+        (
+            get("/metrics", "localhost").replace("GET", "OPTIONS"),
+            "405",
+        ),
+        ("hello\r\n\r\n".to_owned(), "400"),
+    ] {
+        let answer = exporter.request(&request);
+        let expected = format!(
+            "HTTP/1.{} {status} ",
+            u8::from(!request.contains("HTTP/1.0"))
+        );
+        assert!(answer.starts_with(&expected), "{request}: {answer}");
+        assert!(!answer.contains("gputopmon_"), "{request}: {answer}");
+        assert!(
+            !answer.to_lowercase().contains("access-control"),
+            "{answer}"
+        );
+    }
+    let endless = "x".repeat(1 << 20);
+    let answer = exporter.request(&format!(
+        "GET /{endless} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ));
+    assert!(!answer.contains(" 200 "), "{answer}");
+    assert!(exporter.metrics().contains("gputopmon_host_up"));
+}
+
+#[test]
+fn a_crowd_that_says_nothing_stops_no_scrape_for_long() {
+    let host = Host::new(["H100"]);
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    let crowd: Vec<TcpStream> = (0..200).map(|_| exporter.connect()).collect();
+    let files = format!("/proc/{}/fd", exporter.process.pid());
+    wait_until("the first of them have their place", || {
+        fs::read_dir(&files).is_ok_and(|files| files.count() > 32)
+    });
+    let open = fs::read_dir(&files).expect("the exporter runs").count();
+    assert!(open < 80, "{open} files are open");
+    wait_until("they have lost it", || {
+        exporter
+            .request(&get("/metrics", "localhost"))
+            .contains("gputopmon_host_up")
+    });
+    drop(crowd);
+}
+
+#[test]
+fn other_computers_need_tls_and_a_password() {
+    let host = Host::new(["H100"]);
+    let params = CertificateParams::new(["localhost".to_owned()]).expect("the name is valid");
+    let key = KeyPair::generate().expect("the system has random numbers");
+    let certificate = params.self_signed(&key).expect("the key can sign");
+    let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
+    write("server.crt", &certificate.pem());
+    write("server.key", &key.serialize_pem());
+    let tls = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+    let users = format!("basic_auth_users:\n  prometheus: {}\n", hash());
+    for (name, text) in [
+        ("tls", tls),
+        ("users", &users),
+        ("both", &format!("{tls}{users}")),
+    ] {
+        write(name, text);
+    }
+    let refused = |args: &[&str]| {
+        let mut command = host.gputop(["exporter", "--listen", "0.0.0.0:0"]);
+        let output = run(command.args(args).stdin(Stdio::null()));
+        assert_eq!(output.code, 2, "{}", output.stderr);
+        assert!(output.stderr.contains("--web-config"), "{}", output.stderr);
+    };
+    refused(&[]);
+    for name in ["tls", "users"] {
+        refused(&["--web-config", &host.path(name).display().to_string()]);
+    }
+
+    let both = host.path("both").display().to_string();
+    let args = ["--listen", "0.0.0.0:0", "--web-config", &both];
+    let exporter = RunningExporter::start(&host, &args);
+    assert!(
+        exporter.messages().contains("https://"),
+        "{}",
+        exporter.messages()
+    );
+    let ask = |authorization: &str| {
+        let port = exporter
+            .address()
+            .rsplit_once(':')
+            .expect("a port")
+            .1
+            .to_owned();
+        let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
+        let connection = client(certificate.der());
+        let mut stream = StreamOwned::new(connection, stream);
+        exchange(
+            &mut stream,
+            &format!("GET /metrics HTTP/1.1\r\nHost: gpu-01.example\r\n{authorization}\r\n"),
+        )
+    };
+    let basic = |text: &str| format!("Authorization: Basic {}\r\n", STANDARD.encode(text));
+    for wrong in [
+        "",
+        &basic("prometheus:"),
+        &basic("root:hunter2"),
+        "Authorization: x\r\n",
+    ] {
+        let answer = ask(wrong);
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        assert!(!answer.contains("gputopmon_"), "{answer}");
+    }
+    // The second time from memory.
+    for _ in 0..2 {
+        let answer = ask(&basic("prometheus:hunter2"));
+        assert!(answer.contains("gputopmon_host_up"), "{answer}");
+    }
+}
+
+fn client(root: &CertificateDer<'static>) -> ClientConnection {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.clone()).expect("the certificate is valid");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    ClientConnection::new(Arc::new(config), name).expect("the settings are valid")
+}
+
+#[test]
+fn a_host_that_ends_is_down_and_comes_back() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    let is_up = || value(&exporter.metrics(), "gputopmon_host_up", "host=");
+    wait_until("the host is up", || is_up() == Some(1.0));
+    let children = fs::read_to_string(format!(
+        "/proc/{0}/task/{0}/children",
+        exporter.process.pid()
+    ));
+    let agent: u32 = children
+        .expect("the exporter runs")
+        .split_whitespace()
+        .next()
+        .expect("an agent")
+        .parse()
+        .expect("a PID");
+    run(Command::new("kill").args(["-9", &agent.to_string()]));
+    wait_until("the host is down", || is_up() == Some(0.0));
+    let metrics = exporter.metrics();
+    assert!(!metrics.contains("gputopmon_gpu"), "{metrics}");
+    assert!(
+        exporter.messages().contains("trying again"),
+        "{}",
+        exporter.messages()
+    );
+    wait_until("the host is up again", || is_up() == Some(1.0));
+}
