@@ -48,7 +48,7 @@ FIRST = [it.__name__ for it in smi_checks.CHECKS if it is not smi_checks.sm_use]
 # These run last, one after the other: they measure time, watch the memory of the whole GPU, or take
 # all of it.
 LAST = ["forked_context", "shared_memory", "cost", "probe_overhead", "replay", "leak"]
-# On the stand-in, these run beside all others: they wait for a long time, and disturb nothing there.
+# On the stand-in, these run beside all others: they wait for long, and disturb nothing there.
 BESIDE = ["warm_up"]
 # What the checks that run side by side may need, each.
 ROOM = 6 << 30
