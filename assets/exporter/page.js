@@ -18,6 +18,7 @@ const LETTERS = {
 const by = (id) => document.getElementById(id);
 let fleet = null;
 let received = 0;
+let complaint = null;
 
 function element(name, className, text) {
   const made = document.createElement(name);
@@ -85,7 +86,8 @@ function row(host) {
   const cells = element("div", "cells");
   cells.append(...host.gpus.map(cell));
   const free = host.gpus.filter((gpu) => gpu.state === "free").length;
-  const memory = column("memory", "n", `${bytes(host.memory_used_bytes)} of ${bytes(host.memory_total_bytes)}`);
+  const bound = host.memory_is_lower_bound ? "≥ " : "";
+  const memory = column("memory", "n", `${bound}${bytes(host.memory_used_bytes)} of ${bytes(host.memory_total_bytes)}`);
   if (host.memory_total_bytes) memory.append(bar(host.memory_used_bytes, host.memory_total_bytes));
   const use = host.sm_percent === null ? "?" : `${Math.round(host.sm_percent)} %`;
   const power = host.power_watts === null ? "?" : `${(host.power_watts / 1000).toFixed(1)} kW`;
@@ -131,8 +133,10 @@ function draw() {
   ];
   const always = 3;
   const said = parts.filter(([number], place) => place < always || number > 0);
-  by("totals").textContent = said.map(([number, word]) => `${number} ${word}`).join(" · ");
-  by("totals").className = "";
+  if (complaint === null) {
+    by("totals").textContent = said.map(([number, word]) => `${number} ${word}`).join(" · ");
+    by("totals").className = "";
+  }
   const names = new Set(shown.map((host) => host.name));
   const troubles = fleet.troubles.filter((item) => names.has(item.host));
   by("troubles-section").hidden = troubles.length === 0;
@@ -148,6 +152,7 @@ function draw() {
 
 function complain(why) {
   const since = received ? `; these readings are ${span((Date.now() - received) / 1000)} old` : "";
+  complaint = why;
   by("totals").textContent = `${why}${since}`;
   by("totals").className = "old";
 }
@@ -158,6 +163,7 @@ async function refresh() {
     if (!answer.ok) throw new Error(`gputop answers with the code ${answer.status}`);
     fleet = await answer.json();
     received = Date.now();
+    complaint = null;
     draw();
   } catch (error) {
     complain(error instanceof TypeError || error.name === "TimeoutError" ? "gputop does not answer" : error.message);

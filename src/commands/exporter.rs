@@ -34,6 +34,7 @@ use super::live::end_signals::EndSignals;
 use super::live::read_hosts::{Watch, block_on};
 use crate::base::text::Text;
 use crate::flags::{AgentArgs, HostArgs};
+use crate::model::HostModel;
 use crate::output::{self, Exit, print_error};
 use crate::protocol::host_key::HostKey;
 use crate::source::Source;
@@ -41,9 +42,12 @@ use crate::source::Source;
 /// The time from the end of the agent of this host to its next start.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
 
-/// A host that has said nothing for this long has no samples but `host_up`: they would be taken for
-/// new ones.
+/// A host that has said nothing for this long, or for three of its intervals, has no samples of readings:
+/// they would be taken for new ones.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// How long an answer is given to others, too, if no line comes meanwhile.
+const ANSWER_LASTS: Duration = Duration::from_secs(1);
 
 /// The scrapes that wait for an answer at one time. Others wait for their turn.
 const WAITING_SCRAPES: usize = 32;
@@ -73,13 +77,14 @@ pub(crate) struct ExporterArgs {
     #[arg(long)]
     share_commands: bool,
 
-    /// Give each process samples of its own, with its PID: a new series for each process that starts
+    /// Give each process that is told apart samples of its own, with its PID: a new series for each
+    /// process that starts
     #[arg(long)]
     pids: bool,
 
-    /// Add metrics with the names of dcgm-exporter. Refused while something listens on its port, 9400:
-    /// two exporters would double each sum
-    #[arg(long)]
+    /// Add metrics of this host with the names of dcgm-exporter. Refused if something listens on its
+    /// port, 9400, at the start: two exporters would double each sum
+    #[arg(long, conflicts_with = "other_hosts")]
     dcgm_names: bool,
 
     /// Serve a page at `/` that shows all hosts: free GPUs, who is where, trouble first. It can change
@@ -140,9 +145,8 @@ pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
         let mut exporter = Exporter::start(args, detail)?;
         let scheme = if server.has_tls() { "https" } else { "http" };
         print_error(&Text::new(format!(
-            "listening on {scheme}://{}/{}; Ctrl-C ends it",
-            listener.address(),
-            if args.page { "" } else { "metrics" }
+            "listening on {}; Ctrl-C ends it",
+            listener.url(scheme, if args.page { "" } else { "metrics" })
         )));
         let serving = tokio::spawn(server.serve(listener));
         loop {
@@ -171,14 +175,14 @@ struct Exporter {
     name_here: String,
     detail: Detail,
     interval: Duration,
-    /// When the last line of each host came.
-    heard: BTreeMap<HostKey, Instant>,
+    /// The last line of each host: its number, and when it came.
+    heard: BTreeMap<HostKey, (u64, Instant)>,
     /// Why no lines come from some hosts, as it was printed.
     reasons: BTreeMap<HostKey, Text>,
     /// When sources that have ended are started again.
     restart_at: Option<Instant>,
     /// The answers since the last line, for others who ask before the next one.
-    answers: BTreeMap<ScrapeKind, Bytes>,
+    answers: BTreeMap<ScrapeKind, (Instant, Bytes)>,
 }
 
 impl Exporter {
@@ -210,9 +214,16 @@ impl Exporter {
     /// Notes that an event was taken in: a line of this host, or another event.
     fn note(&mut self, line_of: Option<HostKey>) {
         self.answers.clear();
+        // Nothing was asked.
+        self.watch.take_replies();
         if let Some(host) = line_of {
-            self.heard.insert(host, Instant::now());
-            self.reasons.remove(&host);
+            let latest = self.watch.model(host).and_then(HostModel::latest);
+            let sequence = latest.map(|latest| latest.sequence);
+            let heard = self.heard.get(&host).map(|(sequence, _)| *sequence);
+            if let Some(sequence) = sequence.filter(|_| sequence != heard) {
+                self.heard.insert(host, (sequence, Instant::now()));
+                self.reasons.remove(&host);
+            }
             return;
         }
         let ended: Vec<(HostKey, Text)> = self
@@ -221,7 +232,6 @@ impl Exporter {
             .filter_map(|host| Some((host, self.watch.ended(host)?.clone())))
             .collect();
         for (host, reason) in ended {
-            self.heard.remove(&host);
             // A host that is down for days says so once.
             if self.reasons.get(&host) != Some(&reason) {
                 let name = self.watch.name(host);
@@ -239,22 +249,29 @@ impl Exporter {
     }
 
     fn answer(&mut self, wanted: ScrapeKind) -> Bytes {
-        if let Some(text) = self.answers.get(&wanted) {
+        if let Some((made, text)) = self.answers.get(&wanted)
+            && made.elapsed() < ANSWER_LASTS
+        {
             return text.clone();
         }
         let text = Bytes::from(match wanted {
             ScrapeKind::Metrics(format) => self.metrics().text(format),
             ScrapeKind::Fleet => self.fleet(),
         });
-        self.answers.insert(wanted, text.clone());
+        self.answers.insert(wanted, (Instant::now(), text.clone()));
         text
     }
 
     fn hosts(&self) -> impl Iterator<Item = SeenHost<'_>> {
         self.watch.host_keys().map(|key| {
-            let since_line = self.heard.get(&key).map(Instant::elapsed);
-            let is_heard = since_line.is_some_and(|since| since < SILENT_AFTER);
-            let model = self.watch.model(key).filter(|_| is_heard);
+            let since_line = self.heard.get(&key).map(|(_, at)| at.elapsed());
+            let is_heard = |model: &&HostModel| {
+                let interval = model.latest().map_or(0, |latest| latest.interval_ms);
+                let silent_after =
+                    SILENT_AFTER.max(Duration::from_millis(interval.saturating_mul(3)));
+                since_line.is_some_and(|since| since < silent_after)
+            };
+            let model = self.watch.model(key).filter(is_heard);
             let mut sources = self.watch.sources.hosts();
             let is_here =
                 sources.any(|(of, source)| of == key && matches!(source, Source::LocalAgent(_)));

@@ -357,17 +357,16 @@ impl Recorder {
                 if let Some(telling) = &mut self.telling {
                     telling.hear(host);
                 }
-                let raw = self
-                    .raw
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .entry(host)
-                    .or_default()
-                    .pop_front();
+                let (raw, is_latest) = {
+                    let mut lines = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+                    let waiting = lines.entry(host).or_default();
+                    (waiting.pop_front(), waiting.is_empty())
+                };
                 if let Some(raw) = raw {
                     self.waiting.add(host, raw, line);
                 }
-                if host == HostKey::FIRST && self.sharing.awaits_past() {
+                // Later lines were passed on already: the past must not end before the reader's first one.
+                if host == HostKey::FIRST && is_latest && self.sharing.awaits_past() {
                     self.send_past();
                 }
                 // The first lines show at once whether writing succeeds.

@@ -250,7 +250,7 @@ impl HostModel {
     }
 
     /// The unaccounted memory of a GPU, which is 0 where there is less than a driver may use for
-    /// itself. Missing where it cannot be known.
+    /// itself. Missing where it cannot be known. A split GPU has none of its own, but its instances.
     pub(crate) fn unaccounted_memory(&self, gpu: &Gpu) -> Reading<Bytes> {
         let latest = self.latest.as_ref().ok_or(Missing::NotYet)?;
         if gpu.trouble.is_some() {

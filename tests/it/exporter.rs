@@ -66,9 +66,18 @@ impl RunningExporter {
     /// The address that it says it listens on.
     fn address(&self) -> String {
         let messages = self.messages();
-        let (_, rest) = messages.split_once("://").expect("an address");
+        let (_, rest) = messages.split_once("://").expect("a URL");
         let (address, _) = rest.split_once('/').expect("a path");
         address.to_owned()
+    }
+
+    /// The PID of its agent.
+    fn agent(&self) -> String {
+        let pid = self.process.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.expect("the exporter runs");
+        let agent = children.split_whitespace().next().expect("an agent");
+        agent.to_owned()
     }
 
     fn connect(&self) -> TcpStream {
@@ -368,18 +377,8 @@ fn a_host_that_ends_is_down_and_comes_back() {
     let exporter = RunningExporter::on_free_port(&host, &[]);
     let is_up = || value(&exporter.metrics(), "gputopmon_host_up", "host=");
     wait_until("the host is up", || is_up() == Some(1.0));
-    let children = fs::read_to_string(format!(
-        "/proc/{0}/task/{0}/children",
-        exporter.process.pid()
-    ));
-    let agent: u32 = children
-        .expect("the exporter runs")
-        .split_whitespace()
-        .next()
-        .expect("an agent")
-        .parse()
-        .expect("a PID");
-    run(Command::new("kill").args(["-9", &agent.to_string()]));
+    let agent = exporter.agent();
+    run(Command::new("kill").args(["-9", &agent]));
     wait_until("the host is down", || is_up() == Some(0.0));
     let metrics = exporter.metrics();
     assert!(!metrics.contains("gputopmon_gpu"), "{metrics}");
@@ -389,6 +388,28 @@ fn a_host_that_ends_is_down_and_comes_back() {
         exporter.messages()
     );
     wait_until("the host is up again", || is_up() == Some(1.0));
+}
+
+#[test]
+fn an_agent_that_says_nothing_has_readings_that_grow_old() {
+    let host = Host::new(["H100"]);
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    let age = || {
+        value(
+            &exporter.metrics(),
+            "gputopmon_host_reading_age_seconds",
+            "host=",
+        )
+    };
+    wait_until("the host is up", || age().is_some());
+    let agent = exporter.agent();
+    run(Command::new("kill").args(["-STOP", &agent]));
+    // Nothing happens meanwhile but the scrapes themselves.
+    wait_until("the readings are old", || {
+        age().is_some_and(|age| age > 4.0)
+    });
+    run(Command::new("kill").args(["-CONT", &agent]));
+    wait_until("new ones have come", || age().is_some_and(|age| age < 2.0));
 }
 
 #[test]

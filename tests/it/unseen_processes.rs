@@ -102,7 +102,7 @@ fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
     });
     // A single look waits until it knows.
     for _ in 0..5 {
-        let look = json(&host.run(["--json"]));
+        let look = json(&host.run(["--json", "--timeout", "20s"]));
         let seen: Snapshot = serde_json::from_value(look).expect("a snapshot");
         assert_eq!(holders(&seen), expected);
     }

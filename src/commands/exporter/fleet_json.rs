@@ -9,9 +9,9 @@ use super::sample_values::leftover_memory;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::model::{
-    GpuOrProcess, GpuState, HostModel, RankedTrouble, Severity, Total, TroubleRank,
+    GpuOrProcess, GpuOverview, GpuState, HostModel, RankedTrouble, Severity, Total, TroubleRank,
 };
-use crate::protocol::snapshot::{Gpu, Snapshot};
+use crate::protocol::snapshot::{Gpu, Reading, Snapshot};
 
 /// The hosts and their troubles.
 #[derive(Debug, Default, Serialize)]
@@ -30,8 +30,10 @@ struct HostJson {
     /// The time since the last ones; `None` before the first.
     since_seconds: Option<u64>,
     gpus: Vec<GpuJson>,
-    /// A lower bound where a GPU does not say.
+    /// Of the GPUs that answer.
     memory_used_bytes: Option<u64>,
+    /// Whether one of them does not say how much is in use.
+    memory_is_lower_bound: bool,
     memory_total_bytes: Option<u64>,
     /// The mean of the GPUs.
     sm_percent: Option<f32>,
@@ -89,32 +91,43 @@ impl FleetJson {
             });
         }
         self.troubles.sort_by_key(|told| told.trouble.urgency());
-        let total = |total: Option<Total>| total.map(|total| total.bytes.0);
-        let used = overview
-            .as_ref()
-            .and_then(|overview| overview.memory_used.ok());
-        let all = overview
-            .as_ref()
-            .and_then(|overview| overview.memory_total.ok());
         let gpus = overview.iter().flat_map(|overview| &overview.gpus);
-        let gpu = |(snapshot, uuid, state): (&Snapshot, _, GpuState)| {
-            snapshot
-                .gpu(uuid)
-                .map(|gpu| GpuJson::of(snapshot, gpu, state))
+        let gpu = |told: &GpuOverview| {
+            let (model, snapshot) = seen?;
+            let gpu = snapshot.gpu(&told.uuid)?;
+            Some(GpuJson::of(model, snapshot, gpu, told.state))
+        };
+        let read: Vec<&Gpu> = seen.map_or_else(Vec::new, |(model, snapshot)| {
+            let is_read = |gpu: &&Gpu| gpu.facts.parent.is_none() && model.age(gpu).is_none();
+            snapshot.gpus.iter().filter(is_read).collect()
+        });
+        let whole =
+            |bytes: fn(&&Gpu) -> Reading<Bytes>| Total::sum_bytes(read.iter().map(bytes)).ok();
+        let used = whole(|gpu| gpu.load.memory_used);
+        let all = whole(|gpu| gpu.load.memory_total);
+        let shares = read
+            .iter()
+            .filter_map(|gpu| Some(gpu.load.sm.ok()?.value()));
+        let (sum, count) =
+            shares.fold((0.0, 0.0), |(sum, count), share| (sum + share, count + 1.0));
+        let watts = read
+            .iter()
+            .filter_map(|gpu| Some(gpu.load.power.ok()?.value()));
+        let bytes = |total: Option<Total>| {
+            total
+                .filter(|_| !read.is_empty())
+                .map(|total| total.bytes.0)
         };
         self.hosts.push(HostJson {
             name: host.name.to_owned(),
             up: seen.is_some(),
             since_seconds: host.since_line.map(|since| since.as_secs()),
-            gpus: gpus
-                .filter_map(|overview| gpu((seen?.1, &overview.uuid, overview.state)))
-                .collect(),
-            memory_used_bytes: total(used),
-            memory_total_bytes: total(all),
-            sm_percent: overview
-                .as_ref()
-                .and_then(|overview| Some(overview.sm?.value())),
-            power_watts: overview.as_ref().and_then(|overview| overview.power),
+            gpus: gpus.filter_map(gpu).collect(),
+            memory_used_bytes: bytes(used),
+            memory_is_lower_bound: used.is_some_and(|used| used.is_lower_bound),
+            memory_total_bytes: bytes(all),
+            sm_percent: (count > 0.0).then(|| sum / count),
+            power_watts: watts.reduce(|sum, watts| sum + watts),
             users: overview
                 .into_iter()
                 .flat_map(|overview| overview.users)
@@ -125,25 +138,29 @@ impl FleetJson {
 }
 
 impl GpuJson {
-    fn of(snapshot: &Snapshot, gpu: &Gpu, state: GpuState) -> Self {
+    fn of(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, state: GpuState) -> Self {
         let is_part = |part: &&Gpu| part.facts.parent.as_ref() == Some(&gpu.uuid);
         let parts = snapshot.gpus.iter().filter(is_part);
-        let listed = gpu
-            .processes
-            .iter()
-            .chain(parts.flat_map(|part| &part.processes));
-        let mut users: Vec<Text> = listed
-            .filter_map(|listed| snapshot.process(listed.process)?.facts.user.clone().ok())
+        let with_parts: Vec<&Gpu> = std::iter::once(gpu).chain(parts).collect();
+        let listed = with_parts.iter().flat_map(|gpu| &gpu.processes);
+        let leftovers = with_parts.iter().flat_map(|gpu| model.leftovers_on(gpu));
+        let processes = listed
+            .map(|listed| listed.process)
+            .chain(leftovers.map(|verdict| verdict.process));
+        let mut users: Vec<Text> = processes
+            .filter_map(|id| snapshot.process(id)?.facts.user.clone().ok())
             .collect();
         users.sort_unstable();
         users.dedup();
-        let bytes = |bytes: Bytes| bytes.0;
+        // Figures of a GPU that hangs are those of the time before.
+        let is_read = model.age(gpu).is_none();
+        let bytes = |reading: Reading<Bytes>| Some(reading.ok().filter(|_| is_read)?.0);
         Self {
             label: gpu.label(),
             state: state_name(state),
             users,
-            memory_used_bytes: gpu.load.memory_used.ok().map(bytes),
-            memory_total_bytes: gpu.load.memory_total.ok().map(bytes),
+            memory_used_bytes: bytes(gpu.load.memory_used),
+            memory_total_bytes: bytes(gpu.load.memory_total),
         }
     }
 }

@@ -103,13 +103,18 @@ fn add_gpu(
     }
     // Readings of a GPU that hangs are those of the time before.
     if model.age(gpu).is_none() {
-        add_load(out, model, gpu, labels);
+        add_load(out, gpu, labels);
+        add_growth(out, model, gpu, labels);
+        let is_split = |part: &Gpu| part.facts.parent.as_ref() == Some(&gpu.uuid);
+        // The processes of a split GPU are on its instances.
+        if !snapshot.gpus.iter().any(is_split) {
+            add_holders(out, model, snapshot, gpu, labels);
+        }
     }
-    add_health(out, model, gpu, labels);
-    add_growth(out, model, gpu, labels);
+    add_errors(out, model, gpu, labels, since_line);
 }
 
-fn add_load(out: &mut Exposition, model: &HostModel, gpu: &Gpu, labels: &SampleLabels) {
+fn add_load(out: &mut Exposition, gpu: &Gpu, labels: &SampleLabels) {
     let load = &gpu.load;
     out.add_known(
         Metric::GpuMemoryTotal,
@@ -154,6 +159,21 @@ fn add_load(out: &mut Exposition, model: &HostModel, gpu: &Gpu, labels: &SampleL
         }
     }
     out.add_known(
+        Metric::GpuPowerLimit,
+        labels,
+        gpu.health.power_limit.map(Watts::value),
+    );
+}
+
+/// Adds the samples on processes that hold the GPU.
+fn add_holders(
+    out: &mut Exposition,
+    model: &HostModel,
+    snapshot: &Snapshot,
+    gpu: &Gpu,
+    labels: &SampleLabels,
+) {
+    out.add_known(
         Metric::GpuMemoryUnaccounted,
         labels,
         model.unaccounted_memory(gpu).map(|bytes| bytes.0),
@@ -166,38 +186,43 @@ fn add_load(out: &mut Exposition, model: &HostModel, gpu: &Gpu, labels: &SampleL
             out.add(Metric::GpuHeldIdle, labels, idle.as_secs());
         }
     }
-}
-
-fn add_health(out: &mut Exposition, model: &HostModel, gpu: &Gpu, labels: &SampleLabels) {
-    let health = &gpu.health;
-    out.add_known(
-        Metric::GpuPowerLimit,
-        labels,
-        health.power_limit.map(Watts::value),
-    );
-    out.add_known(Metric::GpuEccUncorrected, labels, health.ecc_uncorrected);
-    if let Some(xid) = health.xids.last() {
-        out.add(Metric::GpuLastXid, labels, xid.code);
-        let age = model.now().since(xid.at);
-        out.add(Metric::GpuLastXidAge, labels, age.as_secs_f64());
-    }
-    if gpu.missing.processes.is_none() {
+    // Before the first scan, nobody knows who is left over.
+    if gpu.missing.processes.is_none() && snapshot.host.scan.at.0 > 0 {
         let leftovers = model.leftovers_on(gpu).count();
         out.add(Metric::GpuLeftovers, labels, leftovers);
-        let memory = leftover_memory(model, gpu);
+        let memory = leftover_memory(model, gpu).ok_or(Missing::Failed);
         out.add_known(
             Metric::GpuLeftoverMemory,
             labels,
-            memory.ok_or(Missing::Failed).map(|bytes| bytes.0),
+            memory.map(|bytes| bytes.0),
         );
     }
 }
 
+/// Adds the errors that the driver reported, which stay true.
+fn add_errors(
+    out: &mut Exposition,
+    model: &HostModel,
+    gpu: &Gpu,
+    labels: &SampleLabels,
+    since_line: Duration,
+) {
+    let health = &gpu.health;
+    out.add_known(Metric::GpuEccUncorrected, labels, health.ecc_uncorrected);
+    if let Some(xid) = health.xids.last() {
+        out.add(Metric::GpuLastXid, labels, xid.code);
+        let age = model.now().since(xid.at) + since_line;
+        out.add(Metric::GpuLastXidAge, labels, age.as_secs_f64());
+    }
+}
+
 fn add_growth(out: &mut Exposition, model: &HostModel, gpu: &Gpu, labels: &SampleLabels) {
-    let Some(figures) = judged::growth(model, &GpuOrProcess::Gpu(gpu.uuid.clone())).growth else {
+    let subject = GpuOrProcess::Gpu(gpu.uuid.clone());
+    let Some(figures) = judged::growth(model, &subject).growth else {
         return;
     };
-    out.add(Metric::GpuLeaking, labels, u8::from(is_leak(&figures)));
+    let is_leak = is_leak(model, &subject, &figures);
+    out.add(Metric::GpuLeaking, labels, u8::from(is_leak));
     if let Some(rate) = figures.rate_bytes_per_s {
         out.add(Metric::GpuGrowth, labels, rate);
     }

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 
 use super::Detail;
 use super::metrics::{Exposition, Metric, SampleLabels};
-use super::sample_values::{held_by, is_leak, ratio, word};
+use super::sample_values::{held_by, is_leak, ratio, rounded, word};
 use crate::base::text::Argv;
 use crate::base::units::Moment;
-use crate::model::{
-    GpuOrProcess, HostModel, IdleHold, ReservedMemory, Verdict, main_gpu, short_name,
-};
+use crate::model::{GpuOrProcess, HostModel, IdleHold, ReservedMemory, Verdict, main_gpu};
 use crate::output::judged;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, ProcessFacts, ProcessId, Snapshot};
 
@@ -40,7 +38,7 @@ struct GroupKey {
 struct GroupSums {
     processes: usize,
     memory: Option<u64>,
-    sm: Option<f32>,
+    sm: Option<f64>,
     allocated: Option<u64>,
     reserved: Option<u64>,
     categories: BTreeMap<String, u64>,
@@ -114,7 +112,7 @@ pub(super) fn add_host(
 fn add_group(out: &mut Exposition, group: &GroupSums, labels: &SampleLabels) {
     out.add(Metric::Processes, labels, group.processes);
     out.add_known(Metric::ProcessMemory, labels, group.memory.ok_or(()));
-    out.add_known(Metric::ProcessSm, labels, group.sm.ok_or(()));
+    out.add_known(Metric::ProcessSm, labels, group.sm.map(rounded).ok_or(()));
     out.add_known(Metric::ProcessAllocated, labels, group.allocated.ok_or(()));
     out.add_known(Metric::ProcessReserved, labels, group.reserved.ok_or(()));
     for (category, bytes) in &group.categories {
@@ -214,10 +212,7 @@ impl GroupKey {
             None => ("", "", ""),
         };
         let program = program(facts);
-        let script = short_name(facts)
-            .map(|name| name.to_string())
-            .ok()
-            .filter(|name| *name != program && is_name(name));
+        let script = script(facts, &program).unwrap_or_default().to_owned();
         Self {
             gpu,
             user,
@@ -225,7 +220,7 @@ impl GroupKey {
             pod: pod.to_owned(),
             container: container.to_owned(),
             program,
-            script: script.unwrap_or_default(),
+            script,
             pid: if detail.pids {
                 id.pid.to_string()
             } else {
@@ -235,9 +230,31 @@ impl GroupKey {
     }
 }
 
-/// Whether a word is a name and no option: `--secret=abc.py` is an argument.
+/// Whether a word is a name: not an option such as `--secret=abc.py`, and not a path or an address.
 fn is_name(word: &str) -> bool {
-    !word.starts_with('-') && !word.contains(['=', ' '])
+    !word.is_empty() && !word.starts_with('-') && !word.contains(['=', ' ', '/', ':', '@'])
+}
+
+/// The name of the script or module that an interpreter of Python runs; `None` where there is none.
+fn script<'a>(facts: &'a ProcessFacts, program: &str) -> Option<&'a str> {
+    let interpreters = ["python", "pypy", "ipython"];
+    if !interpreters.iter().any(|name| program.starts_with(name)) {
+        return None;
+    }
+    let mut arguments = facts.argv.iter().flat_map(Argv::iter).skip(1);
+    loop {
+        match arguments.next()? {
+            "-c" => return None,
+            "-m" => return arguments.next().filter(|module| is_name(module)),
+            // Options with a value of their own.
+            "-W" | "-X" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            path => {
+                let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+                return Some(name).filter(|name| is_name(name));
+            }
+        }
+    }
 }
 
 /// The name of the program: its first argument without the folder, or the kernel's name of the process
@@ -246,7 +263,7 @@ fn program(facts: &ProcessFacts) -> String {
     let first = facts.argv.iter().flat_map(Argv::iter).next();
     let name = first.map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
     let comm = || facts.comm.as_ref().map_or("", |comm| comm.as_str());
-    name.filter(|name| is_name(name) && !name.is_empty())
+    name.filter(|name| is_name(name))
         .unwrap_or_else(comm)
         .to_owned()
 }
@@ -281,9 +298,10 @@ fn one(
         ..GroupSums::default()
     };
     if main_gpu(model, id).is_some_and(|main| main.uuid == gpu.uuid)
-        && let Some(figures) = judged::growth(model, &GpuOrProcess::Process(id)).growth
+        && let subject = GpuOrProcess::Process(id)
+        && let Some(figures) = judged::growth(model, &subject).growth
     {
-        group.leaking = Some(usize::from(is_leak(&figures)));
+        group.leaking = Some(usize::from(is_leak(model, &subject, &figures)));
         group.growth = figures.rate_bytes_per_s;
         group.full_in = figures.oom_in_s;
     }
@@ -409,6 +427,19 @@ mod tests {
             ("/opt/env/bin/python3.11 -u a/b.py -x", "python3.11", "b.py"),
             ("python -c pass --secret=abc.py", "python", ""),
             ("ray::train(key=1) x", "ray::train", ""),
+            (
+                "python -X dev -m torch.distributed.run a.py",
+                "python",
+                "torch.distributed.run",
+            ),
+            (
+                "llama-server -m /home/a/secret-customer.gguf",
+                "llama-server",
+                "",
+            ),
+            ("serve --input /data/patient-4711.py", "serve", ""),
+            ("python -m /home/a/secret", "python", ""),
+            ("python run.sh patient-4711.py", "python", "run.sh"),
         ] {
             let mut snapshot = host(1).with(7, command, 0, Bytes(1));
             let facts = snapshot.processes[0].facts_mut();

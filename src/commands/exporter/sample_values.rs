@@ -3,13 +3,18 @@
 use serde_json::Value;
 
 use crate::base::units::{Bytes, Percent};
-use crate::model::{HostModel, LeakVerdict, Verdict};
+use crate::model::{GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::protocol::judged::GrowthFigures;
 use crate::protocol::snapshot::{Gpu, GpuProcess};
 
 /// A share, of which 1 is all.
-pub(super) fn ratio(percent: Percent) -> f32 {
-    percent.value() / 100.0
+pub(super) fn ratio(percent: Percent) -> f64 {
+    rounded(f64::from(percent.value()) / 100.0)
+}
+
+/// A share without the digits that binary fractions add.
+pub(super) fn rounded(share: f64) -> f64 {
+    (share * 1e5).round() / 1e5
 }
 
 /// The name of a value in JSON.
@@ -20,9 +25,13 @@ pub(super) fn word(value: impl serde::Serialize) -> String {
     }
 }
 
-/// Whether the verdict of a growth is a leak.
-pub(super) fn is_leak(figures: &GrowthFigures) -> bool {
-    figures.verdict == LeakVerdict::Leak.name()
+/// Whether a growth is a leak. One of a process that merely loads is none.
+pub(super) fn is_leak(model: &HostModel, subject: &GpuOrProcess, figures: &GrowthFigures) -> bool {
+    let loads = model
+        .growing()
+        .iter()
+        .any(|growing| growing.subject == *subject && growing.is_loading);
+    figures.verdict == LeakVerdict::Leak.name() && !loads
 }
 
 /// The memory of a GPU that a leftover process holds: what the driver lists for it, or else what it

@@ -1,7 +1,9 @@
 //! Answers HTTP requests: who may read, how many, and for how long.
 
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,13 +89,23 @@ pub(super) enum Listener {
 
 /// A socket file, which is removed at the end.
 #[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode: another program may have put its own there meanwhile.
+    identity: (u64, u64),
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // A socket without its exporter means nothing.
-        let _removed = std::fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // A socket without its exporter means nothing.
+            let _removed = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl Listener {
@@ -120,38 +132,50 @@ impl Listener {
         }
     }
 
-    /// The address, with the port that the system chose for port 0.
-    pub(super) fn address(&self) -> String {
+    /// The URL of a path, with the port that the system chose for port 0. A socket file has none.
+    pub(super) fn url(&self, scheme: &str, path: &str) -> String {
         match self {
-            Self::Network(listener) => listener
-                .local_addr()
-                .map_or_else(|error| error.to_string(), |address| address.to_string()),
-            Self::Unix(_, file) => format!("unix:{}", file.0.display()),
+            Self::Network(listener) => listener.local_addr().map_or_else(
+                |error| error.to_string(),
+                |address| format!("{scheme}://{address}/{path}"),
+            ),
+            Self::Unix(_, file) => format!("unix:{}", file.path.display()),
         }
     }
 }
 
-/// Listens on a socket file that only this user may open: it gets its name when its mode is set.
+/// Listens on a socket file that only this user may open. It is made in a folder that nobody else may
+/// enter, and gets its name when its mode is set.
 fn bind_file(path: &Path) -> io::Result<Listener> {
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+        // An exporter that was killed leaves its socket.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
-    let is_other_file = std::fs::symlink_metadata(path)
-        .is_ok_and(|file| !std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()));
-    if is_other_file {
+    if fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
         return Err(io::Error::other("a file that is no socket is there"));
     }
-    let mut unnamed = path.as_os_str().to_owned();
-    unnamed.push(format!(".{}", std::process::id()));
-    let unnamed = PathBuf::from(unnamed);
+    let mut folder = path.as_os_str().to_owned();
+    folder.push(format!(".{}", std::process::id()));
+    let folder = PathBuf::from(folder);
+    fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let bound = bind_in(&folder, path);
+    let _removed = fs::remove_dir_all(&folder);
+    bound
+}
+
+fn bind_in(folder: &Path, path: &Path) -> io::Result<Listener> {
+    let unnamed = folder.join("s");
     let listener = UnixListener::bind(&unnamed)?;
-    let named = std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| std::fs::rename(&unnamed, path));
-    if let Err(error) = named {
-        let _removed = std::fs::remove_file(&unnamed);
-        return Err(error);
-    }
-    Ok(Listener::Unix(listener, SocketFile(path.to_owned())))
+    fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&unnamed, path)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identity(path)?,
+    };
+    Ok(Listener::Unix(listener, file))
 }
 
 /// Answers requests.
