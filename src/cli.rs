@@ -241,8 +241,8 @@ pub(crate) enum Subcommand {
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
     #[command(before_help = "Example: gputop estimate train.py:step")]
     Estimate(EstimateArgs),
-    /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed,
-    /// what to try first
+    /// Explain why a job ran out of memory, from its log or message: which processes held the memory,
+    /// and what to try first
     #[command(before_help = "Example: gputop explain train.log")]
     Explain(ExplainArgs),
     /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
@@ -274,7 +274,7 @@ pub(crate) enum Subcommand {
     /// not arrive
     #[command(before_help = "Example: gputop notify phone")]
     Notify(NotifyArgs),
-    /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
+    /// List the times that programs started with `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
     #[command(before_help = "Example: gputop ooms", after_help = crate::logs::ooms::EXIT_CODES)]
     Ooms(OutputArgs),
@@ -302,10 +302,11 @@ pub(crate) enum Subcommand {
     /// Print the JSON Schema of the agent's lines
     #[command(before_help = "Example: gputop schema > schema.json")]
     Schema,
-    /// Write a snapshot of the GPU memory of a program of `gputop run`, for PyTorch's `memory_viz`
+    /// Write a snapshot of the GPU memory of a program started with `gputop run`, for PyTorch's
+    /// `memory_viz`
     #[command(before_help = "Example: gputop snapshot 4711")]
     Snapshot(SnapshotArgs),
-    /// List the tensors of a program of `gputop run` by category, shape and type
+    /// List the tensors of a program started with `gputop run` by category, shape and type
     #[command(before_help = "Example: gputop tensors 4711")]
     Tensors(TensorsArgs),
     /// Wait until a process or a job has ended, GPUs are free, or memory leaks, as in `gputop wait

@@ -138,7 +138,7 @@ The driver finds no GPU.
 A GPU or reading failed, or the timeout passed; the output says which.
 .TP
 .B 6
-\fBgputop explain\fR found no message, \fBgputop analyze\fR no series, or no GPU has the given ID.
+\fBgputop explain\fR found no message, \fBgputop analyze\fR no series, or no GPU, process or job has the given ID.
 .TP
 .B 10
 \fBgputop orphans\fR found orphans.

@@ -108,6 +108,9 @@ fn a_process_without_a_report_gets_a_sentence() {
             output.stderr
         );
         assert!(output.stderr.contains(words), "{}", output.stderr);
+        let snapshot = host.run(["snapshot", &pid]);
+        assert_eq!(snapshot.code, NOTHING, "{}", snapshot.stderr);
+        assert!(snapshot.stderr.contains(words), "{}", snapshot.stderr);
     }
 }
 

@@ -365,9 +365,36 @@ fn the_help_of_each_subcommand_with_codes_of_its_own_lists_them() {
         .map(|(words, _)| words)
         .collect();
     let expected = [
-        "analyze", "doctor", "explain", "free", "idle", "leaks", "ooms", "orphans", "run",
-        "tensors", "wait",
+        "analyze", "doctor", "explain", "free", "idle", "leaks", "ooms", "orphans", "report",
+        "run", "snapshot", "tensors", "wait",
     ];
     let expected: BTreeSet<String> = expected.map(|name| format!("gputop {name}")).into();
     assert_eq!(listed, expected);
+}
+
+#[test]
+fn only_the_flags_that_name_hosts_stand_under_other_hosts() {
+    let named = [
+        "host",
+        "hosts",
+        "slurm",
+        "srun",
+        "via",
+        "no_upload",
+        "local",
+    ];
+    let mut checked = 0;
+    let mut tasks = subcommands(&Cli::command(), "gputop");
+    tasks.push(("gputop".to_owned(), Cli::command()));
+    for (words, task) in tasks {
+        let under = task
+            .get_arguments()
+            .filter(|argument| argument.get_help_heading() == Some("Other hosts"));
+        let under: Vec<&str> = under.map(|argument| argument.get_id().as_str()).collect();
+        if !under.is_empty() {
+            assert_eq!(under, named, "{words}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 5, "{checked} commands take other hosts");
 }
