@@ -317,5 +317,5 @@ fn a_snapshot_that_the_probe_cannot_write_fails_with_its_reason() {
     let mut host = host_with_gpus(1);
     let pid = host.start_sleep(0, 1 << 30).to_string();
     let output = run(&mut host.gputop(["snapshot", &pid]));
-    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert_eq!(output.code, NOTHING, "{}", output.stderr);
 }
