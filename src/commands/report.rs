@@ -64,7 +64,9 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     match subject.parse() {
         Ok(pid) if !Path::new(subject).exists() => {
             let Some(snapshot) = look(pid, &read.this_host(None))? else {
-                print_error(&Text::new(format!("process {pid} uses no GPU of this host")));
+                print_error(&Text::new(format!(
+                    "process {pid} uses no GPU of this host"
+                )));
                 return Ok(Exit::Nothing.into());
             };
             let run = run_of(pid, snapshot)?;

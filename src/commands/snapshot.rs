@@ -116,11 +116,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
         Err(why) => {
             output::print_error(&Text::new(format!("no snapshot: {why}")));
             // A process with a report is asked at once.
-            let exit = if is_asked {
-                Exit::Error
-            } else {
-                Exit::Nothing
-            };
+            let exit = if is_asked { Exit::Error } else { Exit::Nothing };
             return Ok(exit.into());
         }
     };
