@@ -27,6 +27,15 @@ const MANY_HOSTS: usize = 20;
 /// The usual interval of many hosts.
 const INTERVAL_OF_MANY: Duration = Duration::from_secs(2);
 
+/// The help of a subcommand. clap prints examples (`before_help`) first; here they come last.
+pub(crate) const SUBCOMMAND_HELP: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+{all-args}{after-help}
+
+{before-help}";
+
 /// The hosts to show.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Other hosts", group = ArgGroup::new("other_hosts").multiple(true))]

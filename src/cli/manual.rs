@@ -39,8 +39,10 @@ pub(crate) fn pages() -> io::Result<Vec<ManualPage>> {
         // clap_mangen leaves out what stands before the help.
         if let Some(before) = subcommand.get_before_help() {
             let before = before.to_string();
-            let example = before.strip_prefix("Example: ").unwrap_or(&before);
-            writeln!(roff, ".SH EXAMPLE\n{}", escaped(example))?;
+            writeln!(roff, ".SH EXAMPLES")?;
+            for example in before.lines().skip(1).map(str::trim_start) {
+                writeln!(roff, "{}\n.br", escaped(example))?;
+            }
         }
         pages.push(ManualPage {
             subcommand: Some(name.to_owned()),
