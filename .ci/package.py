@@ -68,6 +68,9 @@ def main(version: str, binary: str, man: str, out: str) -> None:
         files[f"{module.parent.name}/{module.name}"] = (module.read_bytes(), 0o644)
     stub = pathlib.Path("assets/stub/gputop_probe.py")
     files[stub.name] = (stub.read_bytes(), 0o644)
+    unit = pathlib.Path("assets/gputop-record.service")
+    # With `pip install --user`, systemd finds it.
+    files[f"{data}/data/share/systemd/user/{unit.name}"] = (unit.read_bytes(), 0o644)
     for page in sorted(pathlib.Path(man).iterdir()):
         files[f"{data}/data/share/man/man1/{page.name}"] = (page.read_bytes(), 0o644)
     for licence in LICENSES:

@@ -4,6 +4,7 @@
 
 mod address;
 mod dcgm;
+mod fleet_json;
 mod gauges;
 mod metrics;
 mod passwords;
@@ -24,9 +25,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::address::ListenAddress;
+use self::fleet_json::FleetJson;
 use self::gauges::SeenHost;
-use self::metrics::{Exposition, Format};
-use self::server::{Listener, Scrape, Server};
+use self::metrics::Exposition;
+use self::server::{Listener, Scrape, ScrapeKind, Server};
 use self::web_config::WebConfig;
 use super::live::end_signals::EndSignals;
 use super::live::read_hosts::{Watch, block_on};
@@ -47,6 +49,10 @@ const SILENT_AFTER: Duration = Duration::from_secs(30);
 const WAITING_SCRAPES: usize = 32;
 
 /// The options of `gputop exporter`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExporterArgs {
     #[command(flatten)]
@@ -75,6 +81,11 @@ pub(crate) struct ExporterArgs {
     /// two exporters would double each sum
     #[arg(long)]
     dcgm_names: bool,
+
+    /// Serve a page at `/` that shows all hosts: free GPUs, who is where, trouble first. It can change
+    /// nothing
+    #[arg(long)]
+    page: bool,
 
     #[command(flatten)]
     pub(crate) hosts: HostArgs,
@@ -112,7 +123,7 @@ pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
     };
     block_on(async {
         let (sender, mut scrapes) = mpsc::channel(WAITING_SCRAPES);
-        let server = match Server::new(&args.listen, config, sender) {
+        let server = match Server::new(&args.listen, config, args.page, sender) {
             Ok(server) => server,
             Err(why) => return Ok(output::refuse(&why.into())),
         };
@@ -129,8 +140,9 @@ pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
         let mut exporter = Exporter::start(args, detail)?;
         let scheme = if server.has_tls() { "https" } else { "http" };
         print_error(&Text::new(format!(
-            "listening on {scheme}://{}/metrics; Ctrl-C ends it",
-            listener.address()
+            "listening on {scheme}://{}/{}; Ctrl-C ends it",
+            listener.address(),
+            if args.page { "" } else { "metrics" }
         )));
         let serving = tokio::spawn(server.serve(listener));
         loop {
@@ -138,9 +150,9 @@ pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
             tokio::select! {
                 () = ends.next() => break,
                 event = exporter.watch.next_event() => exporter.note(event),
-                Some(Scrape { format, reply }) = scrapes.recv() => {
+                Some(Scrape { wanted, reply }) = scrapes.recv() => {
                     // The reader may have gone.
-                    let _sent = reply.send(exporter.text(format));
+                    let _sent = reply.send(exporter.answer(wanted));
                 }
                 () = sleep_until(restart.unwrap_or_else(Instant::now)), if restart.is_some() => exporter.restart(),
             }
@@ -165,8 +177,8 @@ struct Exporter {
     reasons: BTreeMap<HostKey, Text>,
     /// When sources that have ended are started again.
     restart_at: Option<Instant>,
-    /// The text of a scrape, for others that come before the next line.
-    texts: BTreeMap<&'static str, Bytes>,
+    /// The answers since the last line, for others who ask before the next one.
+    answers: BTreeMap<ScrapeKind, Bytes>,
 }
 
 impl Exporter {
@@ -191,13 +203,13 @@ impl Exporter {
             heard: BTreeMap::new(),
             reasons: BTreeMap::new(),
             restart_at: None,
-            texts: BTreeMap::new(),
+            answers: BTreeMap::new(),
         })
     }
 
     /// Notes that an event was taken in: a line of this host, or another event.
     fn note(&mut self, line_of: Option<HostKey>) {
-        self.texts.clear();
+        self.answers.clear();
         if let Some(host) = line_of {
             self.heard.insert(host, Instant::now());
             self.reasons.remove(&host);
@@ -226,32 +238,43 @@ impl Exporter {
         self.watch.restart_ended(self.interval);
     }
 
-    /// The text of all metrics now.
-    fn text(&mut self, format: Format) -> Bytes {
-        let key = format.content_type();
-        if let Some(text) = self.texts.get(key) {
+    fn answer(&mut self, wanted: ScrapeKind) -> Bytes {
+        if let Some(text) = self.answers.get(&wanted) {
             return text.clone();
         }
-        let mut out = Exposition::new();
-        for host in self.watch.host_keys() {
-            let since_line = self.heard.get(&host).map(Instant::elapsed);
+        let text = Bytes::from(match wanted {
+            ScrapeKind::Metrics(format) => self.metrics().text(format),
+            ScrapeKind::Fleet => self.fleet(),
+        });
+        self.answers.insert(wanted, text.clone());
+        text
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = SeenHost<'_>> {
+        self.watch.host_keys().map(|key| {
+            let since_line = self.heard.get(&key).map(Instant::elapsed);
             let is_heard = since_line.is_some_and(|since| since < SILENT_AFTER);
-            let model = self.watch.model(host).filter(|_| is_heard);
-            let is_here = self
-                .watch
-                .sources
-                .hosts()
-                .any(|(key, source)| key == host && matches!(source, Source::LocalAgent(_)));
-            let host = SeenHost {
-                name: match self.watch.name(host) {
+            let model = self.watch.model(key).filter(|_| is_heard);
+            let mut sources = self.watch.sources.hosts();
+            let is_here =
+                sources.any(|(of, source)| of == key && matches!(source, Source::LocalAgent(_)));
+            SeenHost {
+                name: match self.watch.name(key) {
                     _ if is_here && model.is_none() => &self.name_here,
                     name => name,
                 },
                 model,
                 since_line,
-            };
+            }
+        })
+    }
+
+    fn metrics(&self) -> Exposition {
+        let mut out = Exposition::new();
+        for host in self.hosts() {
             gauges::add_host(&mut out, &host);
-            let Some((model, snapshot)) = model.and_then(|model| Some((model, model.latest()?)))
+            let Some((model, snapshot)) =
+                host.model.and_then(|model| Some((model, model.latest()?)))
             else {
                 continue;
             };
@@ -260,8 +283,15 @@ impl Exporter {
                 dcgm::add_host(&mut out, host.name, model, snapshot);
             }
         }
-        let text = Bytes::from(out.text(format));
-        self.texts.insert(key, text.clone());
-        text
+        out
+    }
+
+    fn fleet(&self) -> String {
+        let mut fleet = FleetJson::default();
+        for host in self.hosts() {
+            fleet.add(&host);
+        }
+        // All its keys are texts, so that it cannot fail.
+        serde_json::to_string(&fleet).unwrap_or_default()
     }
 }

@@ -7,7 +7,9 @@ that gputop's own sentences name. A spoiled log may be read right, doubted, refu
 silently wrong if the verdict is wrong and gputop has no doubt.
 """
 
+import concurrent.futures
 import json
+import os
 import re
 import subprocess
 import sys
@@ -109,18 +111,21 @@ def main():
     gputop = sys.argv[1]
     wanted = sys.argv[2:]
     wrong = 0
-    for function, axis in formats.FORMATS:
-        if wanted and function.__name__ not in wanted:
-            continue
-        word, words = check_format(gputop, function, axis)
-        wrong += word == "WRONG"
-        print(f"{function.__name__:28} {word:8} {words}")
-    for name, text, axis in spoiled.LOGS:
-        if wanted and name not in wanted:
-            continue
-        word, words = check_spoiled(gputop, name, text(), axis)
-        wrong += word == "SILENTLY WRONG"
-        print(f"{name:40} {word:8} {words}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        checks = [
+            (function.__name__, pool.submit(check_format, gputop, function, axis))
+            for function, axis in formats.FORMATS
+            if not wanted or function.__name__ in wanted
+        ]
+        checks += [
+            (name, pool.submit(check_spoiled, gputop, name, text(), axis))
+            for name, text, axis in spoiled.LOGS
+            if not wanted or name in wanted
+        ]
+        for name, check in checks:
+            word, words = check.result()
+            wrong += word in ("WRONG", "SILENTLY WRONG")
+            print(f"{name:40} {word:14} {words}")
     print(f"{wrong} wrong")
     return 1 if wrong else 0
 

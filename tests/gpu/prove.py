@@ -48,6 +48,8 @@ FIRST = [it.__name__ for it in smi_checks.CHECKS if it is not smi_checks.sm_use]
 # These run last, one after the other: they measure time, watch the memory of the whole GPU, or take
 # all of it.
 LAST = ["forked_context", "shared_memory", "cost", "probe_overhead", "replay", "leak"]
+# On the stand-in, these run beside all others: they wait for long, and disturb nothing there.
+BESIDE = ["warm_up"]
 # What the checks that run side by side may need, each.
 ROOM = 6 << 30
 FILLS = ["leak"]
@@ -304,13 +306,19 @@ def run_all(lab, report, names, options):
 
     free = lab.gpu()["load"]["memory_free_bytes"]
     side_by_side = max(1, min(8 if lab.is_real else 2, free // ROOM))
-    others = [it.__name__ for it in CHECKS if it.__name__ not in [*FIRST, *LAST]]
+    beside = [] if lab.is_real else BESIDE
+    others = [it.__name__ for it in CHECKS if it.__name__ not in [*FIRST, *LAST, *beside]]
+    background = concurrent.futures.ThreadPoolExecutor(1)
+    started = [background.submit(one, it) for it in chosen if it.__name__ in beside]
     for group, workers in ((FIRST, 1), (others, side_by_side), (LAST, 1)):
         pool = concurrent.futures.ThreadPoolExecutor(workers)
         try:
             list(pool.map(one, [it for it in chosen if it.__name__ in group]))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+    for check in started:
+        check.result()
+    background.shutdown()
 
 
 if __name__ == "__main__":

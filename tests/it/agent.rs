@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
@@ -14,11 +15,18 @@ use crate::DEADLINE;
 use crate::host::Host;
 use crate::process::{ChildProcess, run};
 
+/// The validator of the schema that `gputop schema` prints.
+static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+    let output = run(std::process::Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("the schema is JSON");
+    jsonschema::meta::validate(&schema).expect("the schema is a JSON Schema");
+    jsonschema::validator_for(&schema).expect("the schema is a JSON Schema")
+});
+
 /// A running agent. Each of its lines is checked against the schema that gputop prints.
 pub(crate) struct Agent {
     stdin: ChildStdin,
     lines: Receiver<Vec<u8>>,
-    schema: jsonschema::Validator,
     process: ChildProcess,
 }
 
@@ -29,6 +37,8 @@ impl Agent {
     }
 
     pub(crate) fn spawn(command: &mut std::process::Command) -> Self {
+        // The agent goes on while the schema is compiled, which takes seconds on a busy machine.
+        LazyLock::force(&SCHEMA);
         let mut process = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = process.child().stdin.take().expect("stdin is piped");
         let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
@@ -42,7 +52,6 @@ impl Agent {
         Self {
             stdin,
             lines,
-            schema: schema_validator(),
             process,
         }
     }
@@ -55,8 +64,7 @@ impl Agent {
             .recv_timeout(DEADLINE)
             .expect("the agent writes another line");
         let value: Value = serde_json::from_slice(&line).expect("a line is JSON");
-        let errors: Vec<String> = self
-            .schema
+        let errors: Vec<String> = SCHEMA
             .iter_errors(&value)
             .map(|error| format!("{}: {error}", error.instance_path))
             .collect();
@@ -89,14 +97,6 @@ impl Agent {
             .and_then(|()| self.stdin.flush())
             .expect("the agent reads its stdin");
     }
-}
-
-/// The validator of the schema that `gputop schema` prints.
-fn schema_validator() -> jsonschema::Validator {
-    let output = run(std::process::Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
-    let schema: Value = serde_json::from_slice(&output.stdout).expect("the schema is JSON");
-    jsonschema::meta::validate(&schema).expect("the schema is a JSON Schema");
-    jsonschema::validator_for(&schema).expect("the schema is a JSON Schema")
 }
 
 /// The snapshot that an agent's lines add up to.

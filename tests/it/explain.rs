@@ -355,10 +355,10 @@ fn after_an_interrupt_the_last_lines_of_the_writer_pass() {
 
 #[test]
 fn an_endless_log_takes_bounded_memory() {
-    const PIECES: usize = 256;
+    const PIECES: usize = 128;
     let host = Host::with_jitter(["H100"]);
     let mut pipeline = Pipeline::start(&host, &[]);
-    // Incomplete messages, a line of 16 MB, and many different messages.
+    // Incomplete messages, a line of 8 MB, and many different messages.
     let mut piece = vec![b'x'; 1 << 16];
     piece.extend_from_slice(b"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total");
     let mut output = pipeline.output.take().expect("the pipe is open");

@@ -67,7 +67,7 @@ impl RunningExporter {
     fn address(&self) -> String {
         let messages = self.messages();
         let (_, rest) = messages.split_once("://").expect("an address");
-        let (address, _) = rest.split_once("/metrics").expect("a path");
+        let (address, _) = rest.split_once('/').expect("a path");
         address.to_owned()
     }
 
@@ -389,4 +389,57 @@ fn a_host_that_ends_is_down_and_comes_back() {
         exporter.messages()
     );
     wait_until("the host is up again", || is_up() == Some(1.0));
+}
+
+#[test]
+fn the_page_has_its_files_from_here_alone_and_names_no_command() {
+    let mut host = Host::new(["H100", "H100"]);
+    host.start_sleep(1, 3 * GIB);
+    let without = RunningExporter::on_free_port(&host, &[]);
+    for path in ["/fleet.json", "/page.js"] {
+        let answer = without.request(&get(path, "localhost"));
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    }
+    let exporter = RunningExporter::on_free_port(&host, &["--page"]);
+    let mut size = 0;
+    for (path, content_type) in [
+        ("/", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+    ] {
+        let answer = exporter.request(&get(path, "localhost"));
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        assert!(head.contains(content_type), "{head}");
+        assert!(head.contains("default-src 'none'"), "{head}");
+        // The only address is the name of a format.
+        let body = body.replace("http://www.w3.org/2000/svg", "");
+        assert!(
+            !body.contains("//www") && !body.contains("https:"),
+            "{body}"
+        );
+        assert!(!body.contains("innerHTML"), "{body}");
+        size += body.len();
+    }
+    assert!(size < 60_000, "{size} bytes");
+    let fleet = || -> Value {
+        let answer = exporter.request(&get("/fleet.json", "localhost"));
+        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        assert!(!body.contains("sleep"), "{body}");
+        serde_json::from_str(body).expect("the body is JSON")
+    };
+    wait_until("the process and its user are seen", || {
+        let fleet = fleet();
+        let host = &fleet["hosts"][0];
+        host["gpus"][1]["state"] == "busy" && host["users"][0] != Value::Null
+    });
+    let fleet = fleet();
+    let [host] = fleet["hosts"].as_array().expect("a list").as_slice() else {
+        panic!("one host: {fleet}");
+    };
+    assert_eq!(
+        (&host["up"], &host["gpus"][0]["state"]),
+        (&true.into(), &"free".into())
+    );
+    assert_eq!(host["users"][0]["gpus"], 1, "{fleet}");
+    assert_eq!(fleet["troubles"], Value::Array(Vec::new()));
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 
 use gputop::base::units::{Bytes, Moment};
 use gputop::model::HostModel;
@@ -13,10 +12,9 @@ use gputop::protocol::snapshot::Snapshot;
 
 use rustix::process::Signal;
 
-use crate::DEADLINE;
 use crate::host::{GIB, Host};
 use crate::print_note;
-use crate::process::now;
+use crate::process::wait_until;
 use crate::terminal::Terminal;
 
 /// A PID that no process has: it is larger than `PID_MAX_LIMIT` of Linux.
@@ -39,11 +37,9 @@ fn histories(host: &Host) -> Vec<PathBuf> {
 /// Waits until a host has this many histories: a process that the session left behind writes them.
 #[track_caller]
 fn wait_for_histories(host: &Host, count: usize) {
-    let begin = now();
-    while histories(host).len() != count {
-        assert!(begin.elapsed() < DEADLINE, "{:?}", histories(host));
-        thread::yield_now();
-    }
+    wait_until(&format!("{count} histories"), || {
+        histories(host).len() == count
+    });
 }
 
 /// The snapshot of a host as its agent reports it.

@@ -112,7 +112,7 @@ mod waiting_hosts;
 use std::time::Duration;
 
 /// The longest wait for a condition, far beyond what any takes: a test that reaches it fails.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Prints what a test measured, or why it was skipped.
 #[expect(

@@ -177,7 +177,7 @@ fn on_the_screen_every_fault_is_named_other_gpus_update_and_q_quits() {
     let (send, quit_times) = mpsc::channel();
     check_all(cases(), name, |case| {
         let host = case.host();
-        let mut terminal = Terminal::start_at(&host, 200, 50, ["--interval", "100ms"]);
+        let mut terminal = Terminal::start_at(&host, 200, 50, ["--interval", "250ms"]);
         terminal.wait_for("gputop");
         check_keys_work(&terminal);
         if case.affects_all_gpus() {
@@ -226,7 +226,7 @@ fn in_reports_every_fault_is_partial_and_has_a_reason() {
     check_all(cases(), name, |case| {
         let host = case.host();
         let silent = case.is_silent();
-        for args in [["--once", "--timeout", "3s"], ["--json", "--timeout", "3s"]] {
+        for args in [["--once", "--timeout", "5s"], ["--json", "--timeout", "5s"]] {
             let output = host.run(args);
             let text = format!("{}{}", output.text(), output.stderr);
             assert_eq!(output.code, if silent { 0 } else { 5 }, "{args:?}: {text}");

@@ -181,6 +181,28 @@ fn install_script_installs_nothing_whose_hash_is_another() {
 }
 
 #[test]
+fn systemd_unit_starts_the_gputop_that_the_install_script_installs() {
+    let host = Host::new([]);
+    fs::create_dir_all(host.path("home/.local/bin")).expect("/tmp has room");
+    let program = host.install_script("home/.local/bin/gputop", "#!/bin/sh\necho \"$0 $*\"\n");
+    let unit = repository_file("assets/gputop-record.service");
+    let command = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .expect("the unit starts a program")
+        .replace("%h", &host.path("home").display().to_string())
+        .replace("${PATH}", "/usr/local/bin:/usr/bin");
+    let mut words = command.split(' ');
+    let output = run(Command::new(words.next().unwrap_or_default()).args(words));
+    assert_eq!(
+        output.text().trim(),
+        format!("{} record", program.display()),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
 fn only_cargo_toml_names_the_home_of_the_project() {
     let placeholder = ["gputop", ".invalid"].concat();
     let address = cargo_value("repository");

@@ -80,6 +80,10 @@ impl ProcessHandle {
     }
 }
 
+/// The time between two looks at a condition of which no event reports the change. Tests that look
+/// all the time take the processors from the others.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// Polls a condition of which no event reports the change. `description` completes "never: …" when
 /// it does not come true.
 #[track_caller]
@@ -87,7 +91,7 @@ pub(crate) fn wait_until(description: &str, mut is_true: impl FnMut() -> bool) {
     let started = now();
     while !is_true() {
         assert!(started.elapsed() < DEADLINE, "never: {description}");
-        thread::yield_now();
+        thread::park_timeout(POLL_INTERVAL);
     }
 }
 

@@ -324,9 +324,10 @@ impl Terminal {
     /// Waits for this many more frames.
     #[track_caller]
     pub(crate) fn wait_for_frames(&self, count: usize) {
-        let goal = count_frames(&self.bytes()) + count;
+        // Only the new bytes are searched: all of them, after each new one, take a processor.
+        let begin = (self.shared.lock().bytes.len() + 1).saturating_sub(END_UPDATE.len());
         self.wait_for_bytes(&format!("{count} more frames"), |bytes| {
-            count_frames(bytes) >= goal
+            count_frames(&bytes[begin..]) >= count
         });
     }
 

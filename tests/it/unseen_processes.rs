@@ -110,21 +110,21 @@ fn a_monitor_that_has_the_file_of_cuda_open_holds_no_memory() {
 
 #[test]
 fn twenty_reports_on_a_busy_host_where_all_is_well_find_nothing_and_miss_nothing() {
+    const SLEEPER: &str = "import time; time.sleep(1000)";
     let mut host = Host::with_jitter(["H100"; 2]);
-    // Some compute, some wait for a disk, and some sleep.
-    for program in [
-        "while True: sum(range(10000))",
-        WRITER,
-        "import time; time.sleep(1000)",
+    // One computes, one waits for a disk, and two sleep.
+    for (gpu, program) in [
+        (0, "while True: sum(range(10000))"),
+        (1, WRITER),
+        (0, SLEEPER),
+        (1, SLEEPER),
     ] {
-        for gpu in 0..2 {
-            let file = host.path(&format!("file{gpu}"));
-            host.start(
-                gpu,
-                11 * GIB,
-                Command::new("python3").args(["-c", program]).arg(file),
-            );
-        }
+        let file = host.path("file");
+        host.start(
+            gpu,
+            11 * GIB,
+            Command::new("python3").args(["-c", program]).arg(file),
+        );
     }
     // Others end one after the other.
     let mut shell = Command::new("sh");

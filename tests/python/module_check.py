@@ -16,9 +16,11 @@ import threading
 import time
 import warnings
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "assets/python"))
+MODULES = str(pathlib.Path(__file__).parents[2] / "assets/python")
+sys.path.insert(0, MODULES)
 
 import gputop_monitor as monitor  # noqa: E402
+from gputop_monitor.snapshot import from_json as snapshot_of  # noqa: E402
 
 PROGRAM = os.environ["GPUTOP"]
 WORLD = pathlib.Path(os.environ["FAKE_NVML_WORLD"])
@@ -197,6 +199,108 @@ def memory_that_cannot_be_read_is_not_zero():
     assert block.trouble == "the GPU memory of these processes cannot be read", block.trouble
 
 
+def a_driver_that_lists_no_processes_is_not_zero():
+    put_on_gpu(**this_process(GIB))
+    world = json.loads(WORLD.read_text())
+    functions = [
+        "nvmlDeviceGet%sRunningProcesses%s" % (kind, version)
+        for kind in ("Compute", "Graphics", "MPSCompute")
+        for version in ("", "_v2", "_v3")
+    ]
+    faults = [{"function": function, "error": "NOT_SUPPORTED"} for function in functions]
+    write_world({**world, "faults": faults})
+    try:
+        block = measured(program=PROGRAM)
+    finally:
+        write_world(world)
+    assert block.peak_bytes is None and block.growth_bytes is None and block.leftovers is None
+    assert block.trouble == "the GPU memory of these processes cannot be read", block.trouble
+
+
+# Prints the trouble and the peak of a block in a container, where this process has PID 1.
+CONTAINED = """
+import os, sys, warnings
+sys.path.insert(0, sys.argv[2])
+import gputop_monitor
+assert os.getpid() == 1
+device = open(os.environ["GPUTOP_DEVICES"] + "0") if sys.argv[3:] else None
+with gputop_monitor.measure(interval=0.1, program=sys.argv[1]) as block:
+    pass
+print(block.peak_bytes, block.trouble)
+"""
+
+
+def in_a_container_pids_of_the_host_are_not_zero():
+    def peak(pid, *device):
+        world = json.loads(WORLD.read_text())
+        process = {"pid": pid, "kinds": ["compute"], "memory": GIB, "fictional": True}
+        world["gpus"][0]["processes"] = [process]
+        write_world(world)
+        namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        program = [sys.executable, "-c", CONTAINED, PROGRAM, MODULES, *device]
+        output = subprocess.run(
+            namespace + program, stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S
+        )
+        return output.stdout.decode().strip()
+
+    if os.geteuid() != 0:
+        print("skipped: only root can make a PID namespace")
+        return
+    unknown = "None the driver lists PIDs of another PID namespace"
+    of_the_host = peak(4_000_001)
+    assert of_the_host.startswith(unknown), of_the_host
+    # PID 1 of the host, or this process: it does not use the GPU.
+    ambiguous = peak(1)
+    assert ambiguous.startswith(unknown), ambiguous
+    of_the_container = peak(1, "with device file")
+    assert of_the_container == "%d None" % GIB, of_the_container
+
+
+def a_process_of_another_user_that_proc_hides_is_not_foreign():
+    put_on_gpu(**this_process(GIB))
+    source = monitor.snapshots(interval=0.1, program=PROGRAM)
+    line = json.loads(json.dumps(next(source).raw))
+    source.close()
+    hidden = {"pid": 4_000_001, "start_ticks": None}
+    line["judged"]["processes"].append({**hidden, "verdict": "foreign"})
+    is_foreign = {}
+    for reason in ("denied", "unsupported"):
+        process = {**hidden, "facts": {}, "load": {"missing": {"state": reason}}}
+        snapshot = snapshot_of({**line, "processes": [process]})
+        is_foreign[reason] = snapshot.processes[0].is_foreign
+    assert is_foreign == {"denied": False, "unsupported": True}, is_foreign
+
+
+def a_watch_that_stops_ends_its_gputop():
+    def children():
+        return pathlib.Path("/proc/self/task/%d/children" % os.getpid()).read_text().split()
+
+    before = children()
+    watch = monitor.watch(interval=3600, program=PROGRAM)
+    assert watch.wait_for(lambda snapshot: True, DEADLINE_S), watch.trouble
+    watch.stop()
+    wait_until(lambda: not watch._thread.is_alive(), children)
+    assert watch.trouble is None, watch.trouble
+    # One that is stopped at once has no gputop either, whether it was started or not.
+    watch = monitor.watch(interval=3600, program=PROGRAM)
+    watch.stop()
+    wait_until(lambda: not watch._thread.is_alive(), children)
+    assert children() == before, children()
+
+
+def a_forked_process_does_not_end_the_watch():
+    with monitor.watch(interval=0.1, program=PROGRAM) as watch:
+        assert watch.wait_for(lambda snapshot: True, DEADLINE_S), watch.trouble
+        forked = os.fork()
+        if forked == 0:
+            watch.stop()
+            os._exit(0)
+        assert os.waitpid(forked, 0)[1] == 0
+        # Later than what an ending gputop may still print.
+        late = time.time() + 0.5
+        assert watch.wait_for(lambda snapshot: snapshot.time > late, DEADLINE_S), watch.trouble
+
+
 def measured(**options):
     """An empty block, in which warnings are errors."""
     with warnings.catch_warnings():
@@ -224,6 +328,11 @@ CHECKS = [
     a_gputop_that_dies_is_told_and_the_program_goes_on,
     no_driver_and_no_gpu_are_told_apart,
     memory_that_cannot_be_read_is_not_zero,
+    a_driver_that_lists_no_processes_is_not_zero,
+    in_a_container_pids_of_the_host_are_not_zero,
+    a_process_of_another_user_that_proc_hides_is_not_foreign,
+    a_watch_that_stops_ends_its_gputop,
+    a_forked_process_does_not_end_the_watch,
 ]
 
 if __name__ == "__main__":

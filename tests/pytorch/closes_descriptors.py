@@ -34,8 +34,10 @@ def read_memfd():
     return 0, b""
 
 
-def wait_for_reports(count):
+def wait_for_reports(count, optimizer):
+    """Trains until then: the probe reads a program that only waits once a second at most."""
     while read_memfd()[0] < count:
+        optimizer.step()
         time.sleep(0.01)
 
 
@@ -48,17 +50,18 @@ def work(folder):
     import torch
 
     tensor = torch.empty(1000)
-    wait_for_reports(1)
+    optimizer = torch.optim.Optimizer([tensor])
+    wait_for_reports(1, optimizer)
     files = reopen(folder)
     for line in range(LINES):
         if line > 0:
-            wait_for_reports(20)
+            wait_for_reports(20, optimizer)
             gc.collect()
         for file in files:
             file.write("line %d\n" % line)
             if line < LINES - 1:
                 file.flush()
-    del tensor
+    del optimizer, tensor
     return files
 
 
@@ -67,14 +70,15 @@ def close_again_and_again():
     import torch
 
     tensor = torch.empty(1000)
-    wait_for_reports(1)
+    optimizer = torch.optim.Optimizer([tensor])
+    wait_for_reports(1, optimizer)
     while True:
         os.closerange(3, 4096)
-        wait_for_reports(1)
+        wait_for_reports(1, optimizer)
         trouble = json.loads(read_memfd()[1]).get("trouble", [""])[0]
         if "stopped" in trouble:
             print(trouble)
-            del tensor
+            del optimizer, tensor
             return
 
 
@@ -83,10 +87,11 @@ def work_in_fork(folder):
     import torch
 
     tensor = torch.empty(1000)
-    wait_for_reports(1)
+    optimizer = torch.optim.Optimizer([tensor])
+    wait_for_reports(1, optimizer)
     child = os.fork()
     if child:
-        del tensor
+        del optimizer, tensor
         return os.waitpid(child, 0)[1]
     kept = reopen(folder)
     gc.collect()

@@ -35,6 +35,7 @@ class Block:
         self._known: Set[Identity] = set()
         self._peak: Optional[int] = None
         self._is_unknown = False
+        self._why_unknown = "the GPU memory of these processes cannot be read"
 
     def __enter__(self) -> "Block":
         interval, program, arguments = self._options
@@ -54,15 +55,19 @@ class Block:
         assert self._watch is not None
         end = time.time()
         interval = self._options[0]
-        last = self._watch.wait_for(lambda snapshot: snapshot.read_at >= end, interval + PATIENCE_S)
-        self._watch.stop()
+        try:
+            last = self._watch.wait_for(
+                lambda snapshot: snapshot.read_at >= end, interval + PATIENCE_S
+            )
+        finally:
+            self._watch.stop()
         if last is None:
             late = self._watch.latest
             self.trouble = self._watch.trouble or (late and late.trouble) or "gputop is late"
             return
         after = self._memory(last)
         if self._is_unknown or self._before is None or after is None:
-            self.trouble = last.trouble or "the GPU memory of these processes cannot be read"
+            self.trouble = last.trouble or self._why_unknown
             return
         self.peak_bytes = self._peak
         self.growth_bytes = after - self._before
@@ -87,6 +92,13 @@ class Block:
             if process.memory_used_bytes is None:
                 return None
             total += process.memory_used_bytes
+        if any(process.is_foreign for process in snapshot.processes):
+            # In a container: one of these PIDs may be the host's PID of this process.
+            self._why_unknown = (
+                "the driver lists PIDs of another PID namespace, which may be those of these "
+                "processes: start the container with the PIDs of the host (docker run --pid=host)"
+            )
+            return None
         # Where the driver lists no processes, this one may be on the GPU all the same.
         missing = [gpu.get("missing") or {} for gpu in snapshot.raw["gpus"]]
         is_listed = all("processes" not in reasons for reasons in missing)

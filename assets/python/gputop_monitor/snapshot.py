@@ -4,15 +4,18 @@ A value that could not be read is None, never 0.
 """
 
 import json
+import os
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .program import GputopEnded, GputopNotFound, NoDriver, NoGpu, program_path
 
-# A process: its PID, and the clock tick at which it started, because PIDs are used again.
-Identity = Tuple[int, int]
+# A process: its PID, and the clock tick at which it started, because PIDs are used again. The tick
+# is None for a PID that the driver names and this machine or container does not have.
+Identity = Tuple[int, Optional[int]]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class GpuProcess:
     """The use of one GPU by one process."""
 
     pid: int
-    start_ticks: int
+    start_ticks: Optional[int]
     user: Optional[str]
     command: Optional[str]
     memory_used_bytes: Optional[int]
@@ -36,7 +39,7 @@ class Process:
     """A process with gputop's verdict on it."""
 
     pid: int
-    start_ticks: int
+    start_ticks: Optional[int]
     parent_pid: Optional[int]
     user: Optional[str]
     # Such as `active` or `orphan`.
@@ -46,6 +49,9 @@ class Process:
     growth: Optional[str]
     growth_bytes_per_s: Optional[float]
     leak_line: Optional[str]
+    # Whether the driver may mean a process of another PID namespace by this PID, as in a container
+    # without the PIDs of the host.
+    is_foreign: bool
 
     @property
     def identity(self) -> Identity:
@@ -92,33 +98,75 @@ def snapshots(
     `program` is the path of gputop, by default that of `program_path`. It gets `arguments`, too.
     Raises a `GputopError`.
     """
+    return read_from(Child(), interval, program, arguments)
+
+
+class Child:
+    """The gputop that an iterator of snapshots reads from. Any thread may end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._is_ended = False
+        self._owner = os.getpid()
+
+    def start(self, command: Sequence[str], errors: IO[bytes]) -> IO[bytes]:
+        """Starts gputop, and returns its output. If it was ended before, the output is empty."""
+        with self._lock:
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                )
+            except OSError as error:
+                raise GputopNotFound("cannot start %s: %s" % (command[0], error.strerror)) from None
+            if self._is_ended:
+                self._process.terminate()
+            assert self._process.stdout is not None
+            return self._process.stdout
+
+    def end(self) -> None:
+        """Ends gputop now, or as soon as it is started."""
+        # A process that the program forked leaves its `with` blocks, too.
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._is_ended = True
+            if self._process is not None:
+                self._process.terminate()
+
+    def wait(self) -> int:
+        """Waits for the end of gputop, and returns its exit code."""
+        # From here on nobody signals its PID: once it is reaped, another process may get the PID.
+        with self._lock:
+            process, self._process = self._process, None
+        assert process is not None
+        return process.wait()
+
+
+def read_from(
+    child: Child, interval: float, program: Optional[str], arguments: Sequence[str]
+) -> Iterator[Snapshot]:
+    """Yields the snapshots of `snapshots`, from a gputop that another thread may end."""
     command = [program or program_path(), "--json", "--loop=%s" % interval, *arguments]
     with tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-            )
-        except OSError as error:
-            raise GputopNotFound("cannot start %s: %s" % (command[0], error.strerror)) from None
-        assert process.stdout is not None
+        lines = child.start(command, errors)
         try:
             is_first = True
-            for line in process.stdout:
+            for line in lines:
                 snapshot = _parse(line, command[0])
                 if is_first:
                     _check(snapshot)
                 is_first = False
                 yield snapshot
-            code = process.wait()
-            errors.seek(0)
-            said = errors.read().decode(errors="replace").strip().replace("\n", "; ")
-            raise GputopEnded(
-                "%s ended with code %d%s" % (command[0], code, ": " + said if said else "")
-            )
         finally:
-            process.terminate()
-            process.stdout.close()
-            process.wait()
+            child.end()
+            lines.close()
+            code = child.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip().replace("\n", "; ")
+        raise GputopEnded(
+            "%s ended with code %d%s" % (command[0], code, ": " + said if said else "")
+        )
 
 
 def _parse(line: bytes, program: str) -> Snapshot:
@@ -199,6 +247,8 @@ def _gpu(entry: Mapping[str, Any]) -> Gpu:
 
 def _process(entry: Mapping[str, Any], judged: Mapping[str, Any]) -> Process:
     facts, growth = _part(entry, "facts"), _part(judged, "growth")
+    # /proc may also hide a process of another user (hidepid), which is no other namespace.
+    is_hidden = _part(_part(entry, "load"), "missing").get("state") == "denied"
     return Process(
         pid=entry["pid"],
         start_ticks=entry["start_ticks"],
@@ -209,4 +259,5 @@ def _process(entry: Mapping[str, Any], judged: Mapping[str, Any]) -> Process:
         growth=growth.get("verdict"),
         growth_bytes_per_s=growth.get("rate_bytes_per_s"),
         leak_line=judged.get("leak_line"),
+        is_foreign=judged.get("verdict") == "foreign" and not is_hidden,
     )

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Type
 
 from .program import GputopError
-from .snapshot import Snapshot, snapshots
+from .snapshot import Child, Snapshot, read_from
 
 Callback = Callable[[Snapshot], None]
 
@@ -72,7 +72,10 @@ class _Seconds:
 class Watch:
     """Calls callbacks with each snapshot, until `stop` or the end of the `with` block."""
 
-    def __init__(self, source: Iterator[Snapshot], callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self, child: Child, source: Iterator[Snapshot], callbacks: Sequence[Callback]
+    ) -> None:
+        self._child = child
         self._callbacks = callbacks
         self._changed = threading.Condition()
         self._is_stopped = False
@@ -94,10 +97,11 @@ class Watch:
         return self._trouble
 
     def stop(self) -> None:
-        """Ends the watch; the thread ends at the next snapshot."""
+        """Ends the watch and its gputop, now."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
+        self._child.end()
 
     def wait_for(self, is_met: Callable[[Snapshot], bool], seconds: float) -> Optional[Snapshot]:
         """Waits for a snapshot that meets a condition. Returns None if the watch ends before, or
@@ -125,7 +129,8 @@ class Watch:
                     self._latest = snapshot
                     self._changed.notify_all()
         except GputopError as error:
-            self._give_up(str(error))
+            if not self._is_stopped:
+                self._give_up(str(error))
         except Exception as error:  # A callback failed: the program around it goes on.
             self._give_up("a callback failed: %s: %s" % (type(error).__name__, error))
         finally:
@@ -161,4 +166,5 @@ def watch(
     arguments: Sequence[str] = (),
 ) -> Watch:
     """Calls the callbacks with a snapshot every `interval` seconds, from a thread of its own."""
-    return Watch(snapshots(interval, program, arguments), callbacks)
+    child = Child()
+    return Watch(child, read_from(child, interval, program, arguments), callbacks)

@@ -213,7 +213,7 @@ fn wait_for_file(path: &str) {
     let end = clock::now().after(DEADLINE);
     while !fs::exists(path).unwrap() {
         assert!(clock::now() < end, "never: {path}");
-        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(2));
     }
 }
 
@@ -289,7 +289,7 @@ ctypes.CDLL(None).pthread_exit(None)'",
         != State::Zombie
     {
         assert!(clock::now() < end, "the main thread does not end");
-        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(2));
     }
     let scan = TestScan::new(&fixture);
     scan.scan(&[]);

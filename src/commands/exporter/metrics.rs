@@ -170,7 +170,7 @@ impl SampleLabels {
 }
 
 /// The format of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     OpenMetrics,
     /// Prometheus' own format, which it had before: without units and end mark, and a counter has

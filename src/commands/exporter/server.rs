@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -35,12 +35,48 @@ const LARGEST_HEAD: usize = 16 << 10;
 /// How long to wait before the next connection where none could be accepted: too many files are open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// A reader that waits for the metrics.
+/// An answer that is made anew for each reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ScrapeKind {
+    Metrics(Format),
+    /// The hosts in short, for the page.
+    Fleet,
+}
+
+impl ScrapeKind {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Metrics(format) => format.content_type(),
+            Self::Fleet => "application/json",
+        }
+    }
+}
+
+/// A reader that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Scrape {
-    pub format: Format,
+    pub wanted: ScrapeKind,
     pub reply: oneshot::Sender<Bytes>,
 }
+
+/// The files of the page: their paths, types and contents.
+const PAGE: [(&str, &str, &str); 3] = [
+    (
+        "/",
+        "text/html; charset=utf-8",
+        include_str!("../../../assets/exporter/page.html"),
+    ),
+    (
+        "/page.css",
+        "text/css; charset=utf-8",
+        include_str!("../../../assets/exporter/page.css"),
+    ),
+    (
+        "/page.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../../../assets/exporter/page.js"),
+    ),
+];
 
 /// A socket that is listened on.
 #[derive(Debug)]
@@ -130,6 +166,7 @@ struct Readers {
     passwords: Passwords,
     /// Whether a request must name this computer as its host.
     is_loopback: bool,
+    has_page: bool,
     scrapes: mpsc::Sender<Scrape>,
 }
 
@@ -140,6 +177,7 @@ impl Server {
     pub(super) fn new(
         address: &ListenAddress,
         config: WebConfig,
+        has_page: bool,
         scrapes: mpsc::Sender<Scrape>,
     ) -> Result<Self, String> {
         let is_open = matches!(address, ListenAddress::Network(_)) && !address.is_loopback();
@@ -152,6 +190,7 @@ impl Server {
         let readers = Readers {
             passwords: Passwords::new(config.users)?,
             is_loopback: address.is_loopback(),
+            has_page,
             scrapes,
         };
         Ok(Self {
@@ -256,8 +295,24 @@ impl Readers {
             response.headers_mut().insert(header::ALLOW, get);
             return response;
         }
-        match request.uri().path() {
-            "/metrics" => self.metrics(headers).await,
+        let path = request.uri().path();
+        let file = PAGE
+            .iter()
+            .find(|(name, ..)| self.has_page && *name == path);
+        if let Some((_, content_type, text)) = file {
+            return response(
+                StatusCode::OK,
+                content_type,
+                Bytes::from_static(text.as_bytes()),
+            );
+        }
+        match path {
+            "/metrics" => {
+                let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+                let format = Format::of_accept(accept.unwrap_or_default());
+                self.ask(ScrapeKind::Metrics(format)).await
+            }
+            "/fleet.json" if self.has_page => self.ask(ScrapeKind::Fleet).await,
             "/" => plain(
                 StatusCode::OK,
                 "gputop exporter: the metrics are at /metrics\n",
@@ -266,14 +321,12 @@ impl Readers {
         }
     }
 
-    async fn metrics(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
-        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-        let format = Format::of_accept(accept.unwrap_or_default());
+    async fn ask(&self, wanted: ScrapeKind) -> Response<Full<Bytes>> {
         let (reply, text) = oneshot::channel();
         // Fails when the exporter ends.
-        let is_asked = self.scrapes.send(Scrape { format, reply }).await.is_ok();
+        let is_asked = self.scrapes.send(Scrape { wanted, reply }).await.is_ok();
         match text.await {
-            Ok(text) if is_asked => response(StatusCode::OK, format.content_type(), text),
+            Ok(text) if is_asked => response(StatusCode::OK, wanted.content_type(), text),
             _ => plain(StatusCode::SERVICE_UNAVAILABLE, "gputop ends\n"),
         }
     }
@@ -292,7 +345,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (

@@ -147,9 +147,12 @@ type SeenRank = (u32, HostKey, Option<u32>);
 
 /// The ranks of a job that run, by the environment of its members.
 fn ranks_by_environment(fleet: &Fleet, job: &FleetJob) -> BTreeSet<SeenRank> {
+    // A child of a rank that is left over has its environment, and is left over with it.
     let is_left = |id: &HostProcess| {
-        let mut parts = job.parts.iter().filter(|part| part.host == id.host);
-        parts.any(|part| part.left_over.contains(&id.process))
+        let parent = process(fleet, *id).facts.parent;
+        let parts = job.parts.iter().filter(|part| part.host == id.host);
+        let mut left_over = parts.flat_map(|part| &part.left_over);
+        left_over.any(|left| *left == id.process || Ok(left.pid) == parent)
     };
     let of_member = |id: HostProcess| {
         let facts = process(fleet, id).facts.distributed.clone()?;

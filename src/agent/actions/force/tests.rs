@@ -128,7 +128,7 @@ fn wait_until(mut condition: impl FnMut() -> bool, complaint: &str) {
     let deadline = clock::now().after(DEADLINE);
     while !condition() {
         assert!(clock::now() < deadline, "{complaint}");
-        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(2));
     }
 }
 

@@ -290,6 +290,6 @@ pub(in crate::agent::actions) fn wait_for_state(process: ProcessId, state: State
             clock::now() < deadline,
             "{process:?} does not come to be {state:?}"
         );
-        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(2));
     }
 }
