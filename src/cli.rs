@@ -53,7 +53,7 @@ use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::tensors::TensorsArgs;
 use crate::commands::wait::WaitArgs;
 use crate::files::action::FileAction;
-use crate::flags::{AgentArgs, HostArgs, OutputArgs, values};
+use crate::flags::{AgentArgs, HostArgs, OutputArgs, SUBCOMMAND_HELP, values};
 use crate::logs::analyze::AnalyzeArgs;
 use crate::logs::clip::ClipArgs;
 use crate::logs::diff::DiffArgs;
@@ -212,105 +212,106 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub(crate) enum Subcommand {
     /// Read this host and write JSON lines to the standard output
-    #[command(before_help = "Example: gputop agent | head -n 1")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop agent | head -n 1")]
     Agent(AgentArgs),
     /// Find memory leaks in a log or recording: how fast they grow, and when memory runs out
-    #[command(before_help = "Example: gputop analyze train.log")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop analyze train.log\n  gputop analyze --json memory.csv | jq .\n  gputop analyze --capacity 80GiB --interval 5 memory.csv")]
     Analyze(AnalyzeArgs),
     /// Look into the GPU memory of a Python program that runs already, as `gputop run` does; needs
     /// Python 3.14 or later there
-    #[command(before_help = "Example: gputop attach 4711")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop attach 4711")]
     Attach(AttachArgs),
     /// Make a moving picture of the screen, while keys are pressed: an animated SVG for a web page
-    #[command(before_help = "Example: gputop cast --demo --keys 'Enter 3s Esc' screen.svg")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop cast --demo --keys 'Enter 3s Esc' screen.svg")]
     Cast(CastArgs),
     /// Compare two recordings, or two parts of one: peak, floor, growth, step time and use
-    #[command(before_help = "Example: gputop diff before.jsonl.zst after.jsonl.zst")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop diff before.jsonl.zst after.jsonl.zst\n  gputop diff run.jsonl.zst@warm..tuned run.jsonl.zst@tuned..")]
     Diff(DiffArgs),
     /// Copy the time between two moments of a recording to a recording of its own
     #[command(
-        before_help = "Example: gputop clip night.jsonl.zst --from 03:00 --to 03:30 -o leak.jsonl.zst"
+        help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop clip night.jsonl.zst --from 03:00 --to 03:30 -o leak.jsonl.zst"
     )]
     Clip(ClipArgs),
     /// Print the completions of a shell, as in `source <(gputop completions bash)`
-    #[command(before_help = "Example: gputop completions bash")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop completions bash")]
     Completions(CompletionsArgs),
     /// Diagnose the setup and suggest fixes
-    #[command(before_help = "Example: gputop doctor")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop doctor")]
     Doctor(DoctorArgs),
     /// Estimate the GPU memory of a training step before it runs, and the largest batch that fits
-    #[command(before_help = "Example: gputop estimate train.py:step")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop estimate train.py:step\n  gputop estimate hf:config.json --sweep batch=1..64,length=512..4096 --gpu H100")]
     Estimate(EstimateArgs),
-    /// Explain an out-of-memory message of PyTorch: which processes hold the memory, why it failed,
-    /// what to try first
-    #[command(before_help = "Example: gputop explain train.log")]
+    /// Explain why a job ran out of memory, from its log or message: which processes held the memory,
+    /// and what to try first
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop explain train.log\n  python train.py 2>&1 | gputop explain\n  gputop explain --last")]
     Explain(ExplainArgs),
     /// Write the samples of a recording as a table, in CSV or Parquet, for pandas or a spreadsheet
-    #[command(before_help = "Example: gputop export night.jsonl.zst --parquet -o night.parquet")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop export night.jsonl.zst --parquet -o night.parquet")]
     Export(ExportArgs),
     /// Serve metrics to Prometheus until a signal ends it: GPUs, and processes by user, job and program,
     /// with leaks, leftovers and the time until memory is full
-    #[command(before_help = "Example: gputop exporter")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop exporter\n  gputop exporter -H gpu-01,gpu-02")]
     Exporter(ExporterArgs),
     /// Run a command on free GPUs, as in `gputop free -n 2 -- python train.py`; the exit code is 11
     /// if there are too few
-    #[command(before_help = "Example: gputop free -n 2 -- python train.py")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop free -n 2 -- python train.py\n  gputop free --memory 20GiB --idle 5m --wait -- python train.py\n  gputop free --ids")]
     Free(FreeArgs),
     /// Log in to hosts of `-H` once for several uses, or remove the copies of gputop there
-    #[command(before_help = "Example: gputop hosts connect 'gpu-[01-08]'")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop hosts connect 'gpu-[01-08]'")]
     Hosts(HostsArgs),
     /// List who holds GPUs idle: processes hold them, and for 30 minutes no kernel ran and nothing
     /// moved over PCIe; the exit code is 10 if there are any, 0 if none, and 5 if it is not known
-    #[command(before_help = "Example: gputop idle -H 'gpu-[01-08]'")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop idle -H 'gpu-[01-08]'\n  gputop idle --user me --watch 30m")]
     Idle(IdleArgs),
     /// List the leaks that the probe of `gputop run` finds in PyTorch programs, each with its line; the
     /// exit code is 10 if one is likely
-    #[command(before_help = "Example: gputop leaks")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop leaks\n  gputop leaks 4711 --json")]
     Leaks(LeaksArgs),
     /// Print a manual page, as in `gputop man | man -l -`
-    #[command(before_help = "Example: gputop man free | man -l -")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop man free | man -l -")]
     Man(ManArgs),
     /// Send a message to a notification of `gputop record`, to try it; the exit code is 1 if it does
     /// not arrive
-    #[command(before_help = "Example: gputop notify phone")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop notify phone")]
     Notify(NotifyArgs),
-    /// List the times that programs of `gputop run` ran out of GPU memory; `gputop explain --last`
+    /// List the times that programs started with `gputop run` ran out of GPU memory; `gputop explain --last`
     /// describes the latest
-    #[command(before_help = "Example: gputop ooms", after_help = crate::logs::ooms::EXIT_CODES)]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop ooms", after_help = crate::logs::ooms::EXIT_CODES)]
     Ooms(OutputArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there
     /// are any
-    #[command(before_help = "Example: gputop orphans")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop orphans\n  gputop orphans --json --user me\n  gputop orphans --watch 12s")]
     Orphans(OrphansArgs),
     /// Record what gputop sees to a file, without a screen, until a signal such as Ctrl-C
-    #[command(before_help = "Example: gputop record --notify phone")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop record --notify phone\n  gputop record\n  gputop record -H gpu-01,gpu-02 -o lab.jsonl.zst")]
     Record(RecordArgs),
     /// Write a recording as one page to attach to a bug report, as Markdown, or as a plot
-    #[command(before_help = "Example: gputop report night.jsonl.zst -o night.html")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop report night.jsonl.zst -o night.html\n  gputop report 4711 --md")]
     Report(ReportArgs),
     /// Show a recording on the same screens; nothing in it can be signalled
-    #[command(before_help = "Example: gputop replay night.jsonl.zst")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop replay night.jsonl.zst\n  gputop replay\n  gputop replay --speed 10 night.jsonl.zst")]
     Replay(ReplayArgs),
-    /// Silence news of `gputop record` for a time, as in `gputop rest 4711 --until 09:00`; without a
-    /// name, list what is silenced
-    #[command(before_help = "Example: gputop rest 4711 --until 09:00")]
+    /// Mute events of `gputop record` for a time, as in `gputop rest 4711 --until 09:00`; without a
+    /// name, list what is muted
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop rest 4711 --until 09:00\n  gputop rest idle gpu3 --for 8h\n  gputop rest --end")]
     Rest(RestArgs),
     /// Run a Python program, or a launcher of one, and look into its GPU memory: as in `gputop run
     /// -- python train.py`
-    #[command(before_help = "Example: gputop run -- python train.py")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop run -- python train.py\n  gputop run -- torchrun --nproc-per-node 4 train.py\n  gputop run --fail-on-leak -- pytest tests")]
     Run(RunArgs),
     /// Print the JSON Schema of the agent's lines
-    #[command(before_help = "Example: gputop schema > schema.json")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop schema > schema.json")]
     Schema,
-    /// Write a snapshot of the GPU memory of a program of `gputop run`, for PyTorch's `memory_viz`
-    #[command(before_help = "Example: gputop snapshot 4711")]
+    /// Write a snapshot of the GPU memory of a program started with `gputop run`, for PyTorch's
+    /// `memory_viz`
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop snapshot 4711\n  gputop snapshot 4711 --steps 3")]
     Snapshot(SnapshotArgs),
-    /// List the tensors of a program of `gputop run` by category, shape and type
-    #[command(before_help = "Example: gputop tensors 4711")]
+    /// List the tensors of a program started with `gputop run` by category, shape and type
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop tensors 4711\n  gputop tensors 4711 float32 parameters\n  gputop tensors 4711 --modules")]
     Tensors(TensorsArgs),
     /// Wait until a process or a job has ended, GPUs are free, or memory leaks, as in `gputop wait
     /// 4711 --leak`; the exit code says which
-    #[command(before_help = "Example: gputop wait 4711 --leak")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop wait 4711 --leak\n  gputop wait --free 2 -i 0,1\n  gputop wait 4711 && echo done")]
     Wait(WaitArgs),
     /// Run one process of the simulated machine
     #[command(hide = true)]

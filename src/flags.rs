@@ -27,13 +27,22 @@ const MANY_HOSTS: usize = 20;
 /// The usual interval of many hosts.
 const INTERVAL_OF_MANY: Duration = Duration::from_secs(2);
 
+/// The help of a subcommand. clap prints examples (`before_help`) first; here they come last.
+pub(crate) const SUBCOMMAND_HELP: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+{all-args}{after-help}
+
+{before-help}";
+
 /// The hosts to show.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Other hosts", group = ArgGroup::new("other_hosts").multiple(true))]
 pub(crate) struct HostArgs {
     /// Show these hosts over your own ssh, as in `-H gpu-01,node[01-16],alice@big:2222,@lab`; `@lab`
-    /// is `hosts.lab` in config.toml. A port follows the name, and an address of IPv6 stands in
-    /// brackets before it. Repeat it for more hosts
+    /// is `hosts.lab` in config.toml. A port follows the name; put an IPv6 address in brackets.
+    /// Repeat it for more hosts
     #[arg(short = 'H', long = "host", value_name = "HOST,…", group = "other_hosts", value_parser = HostList::from_str)]
     host: Vec<HostList>,
 
@@ -42,7 +51,7 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE", group = "other_hosts")]
     hosts: Vec<PathBuf>,
 
-    /// Show the nodes of this job of Slurm over your own ssh: `--slurm 4242`, or `--slurm 4242_3` for a
+    /// Show the nodes of this Slurm job over your own ssh: `--slurm 4242`, or `--slurm 4242_3` for a
     /// task of an array. Its GPUs come first on the screen; the others of its nodes are dim. `squeue`
     /// runs here, or on a login host, as in `--slurm login:4242`: once, and again at Ctrl-R
     #[arg(long, value_name = "[LOGIN:]JOB[_TASK]", group = "other_hosts", value_parser = SlurmTarget::from_str)]

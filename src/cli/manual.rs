@@ -39,8 +39,10 @@ pub(crate) fn pages() -> io::Result<Vec<ManualPage>> {
         // clap_mangen leaves out what stands before the help.
         if let Some(before) = subcommand.get_before_help() {
             let before = before.to_string();
-            let example = before.strip_prefix("Example: ").unwrap_or(&before);
-            writeln!(roff, ".SH EXAMPLE\n{}", escaped(example))?;
+            writeln!(roff, ".SH EXAMPLES")?;
+            for example in before.lines().skip(1).map(str::trim_start) {
+                writeln!(roff, "{}\n.br", escaped(example))?;
+            }
         }
         pages.push(ManualPage {
             subcommand: Some(name.to_owned()),
@@ -138,7 +140,7 @@ The driver finds no GPU.
 A GPU or reading failed, or the timeout passed; the output says which.
 .TP
 .B 6
-\fBgputop explain\fR found no message, \fBgputop analyze\fR no series, or no GPU has the given ID.
+\fBgputop explain\fR found no message, \fBgputop analyze\fR no series, or no GPU, process or job has the given ID.
 .TP
 .B 10
 \fBgputop orphans\fR found orphans.

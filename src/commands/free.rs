@@ -40,9 +40,6 @@ pub(crate) struct FreeArgs {
     #[command(flatten)]
     read: ReadArgs,
 
-    #[command(flatten)]
-    pub(crate) hosts: HostArgs,
-
     /// Number of GPUs
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
     count: NonZeroUsize,
@@ -82,6 +79,9 @@ pub(crate) struct FreeArgs {
     /// gputop free -i 0,3 -n 2 --`, to which you add your command
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "other_hosts")]
     command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
 }
 
 /// The end of the help.

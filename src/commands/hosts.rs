@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::live::read_hosts::block_on;
 use crate::base::text::Text;
 use crate::files::{folders, private_folder};
-use crate::flags::HostArgs;
+use crate::flags::{HostArgs, SUBCOMMAND_HELP};
 use crate::output::{self, Exit, print, print_error};
 use crate::source::{
     HostList, Masters, NamedHost, SshHost, clean_copies, master_is_open, stop_master,
@@ -42,14 +42,14 @@ pub(crate) struct HostsArgs {
 enum HostsAction {
     /// Log in to hosts once: ssh asks for passwords and codes on this terminal, and `gputop -H` uses
     /// the connections. Each ends ten minutes after its last use
-    #[command(before_help = "Example: gputop hosts connect 'gpu-[01-08]'")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop hosts connect 'gpu-[01-08]'")]
     Connect(ConnectArgs),
     /// End the connections of `gputop hosts connect`; without a name, all of them. Sessions that use
     /// one go on
-    #[command(before_help = "Example: gputop hosts disconnect gpu-03")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop hosts disconnect gpu-03")]
     Disconnect(NamedHosts),
     /// Remove the copies of gputop that were made on hosts
-    #[command(before_help = "Example: gputop hosts clean gpu-03")]
+    #[command(help_template = SUBCOMMAND_HELP, before_help = "Examples:\n  gputop hosts clean gpu-03")]
     Clean(NamedHosts),
 }
 

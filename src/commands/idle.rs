@@ -35,9 +35,6 @@ pub(crate) struct IdleArgs {
     #[command(flatten)]
     read: ReadArgs,
 
-    #[command(flatten)]
-    pub(crate) hosts: HostArgs,
-
     /// Watch the GPUs for this time first, such as `30m`, where no `gputop record` of yours has seen
     /// them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
@@ -53,6 +50,9 @@ pub(crate) struct IdleArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
 }
 
 /// The end of the help.

@@ -32,9 +32,6 @@ pub(crate) struct OrphansArgs {
     #[command(flatten)]
     read: ReadArgs,
 
-    #[command(flatten)]
-    pub(crate) hosts: HostArgs,
-
     /// Watch the processes for this time first: a process counts as stuck or quiet only after 10s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_span)]
     watch: Duration,
@@ -49,6 +46,9 @@ pub(crate) struct OrphansArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
 }
 
 /// The end of the help.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{anyhow, ensure};
+use anyhow::anyhow;
 use clap::Args;
 
 use super::live::read_hosts;
@@ -16,12 +16,14 @@ use crate::flags::{ReadArgs, ReadOptions};
 use crate::logs::recent_recordings;
 use crate::logs::recorded_run::{RecordedRun, RunRange, fold, fold_with};
 use crate::logs::report::{self, PageArgs};
+use crate::output::{Exit, print_error};
 use crate::protocol::snapshot::Snapshot;
 
 /// After this number of passes, the allocator stats of the process will not come soon.
 const MOST_PASSES: u32 = 5;
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct ReportArgs {
     /// A recording, or a part of it as in `gputop diff --help`; `-` for lines from the standard
     /// input. The PID of a process of this host: the newest recording that `gputop record` or the
@@ -35,6 +37,13 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     read: ReadArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  the report was written
+    6  no process with the PID uses a GPU of this host
+    1  there is no recording, or another error";
 
 /// Writes the report.
 ///
@@ -54,7 +63,13 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     match subject.parse() {
         Ok(pid) if !Path::new(subject).exists() => {
-            let run = read_process(pid, &read.this_host(None))?;
+            let Some(snapshot) = look(pid, &read.this_host(None))? else {
+                print_error(&Text::new(format!(
+                    "process {pid} uses no GPU of this host"
+                )));
+                return Ok(Exit::Nothing.into());
+            };
+            let run = run_of(pid, snapshot)?;
             let mut page = page.clone();
             page.pid = Some(pid);
             report::write(run, &page)
@@ -63,14 +78,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the newest recording of this host, and the process as it is now.
+/// Reads the newest recording of this host, and adds a snapshot of the process as it is now.
 ///
 /// # Errors
 ///
-/// When there is no recording of this host, no agent can be started, or no process with this PID
-/// uses a GPU.
-fn read_process(pid: u32, options: &ReadOptions) -> anyhow::Result<RecordedRun> {
-    let snapshot = look(pid, options)?;
+/// When there is no recording of this host, or it cannot be read.
+fn run_of(pid: u32, snapshot: Snapshot) -> anyhow::Result<RecordedRun> {
     let host = snapshot.host.facts.name.clone();
     let path = newest_recording(&host).ok_or_else(|| {
         let words = "start `gputop record`, or name a recording instead of the PID";
@@ -81,8 +94,12 @@ fn read_process(pid: u32, options: &ReadOptions) -> anyhow::Result<RecordedRun> 
     fold_with(&RunRange::whole_recording(&path), Some(snapshot))
 }
 
-/// Returns a snapshot of this host with the process.
-fn look(pid: u32, options: &ReadOptions) -> anyhow::Result<Snapshot> {
+/// Returns a snapshot of this host with the process; `None` if no process with this PID uses a GPU.
+///
+/// # Errors
+///
+/// When no agent can be started, or the GPUs cannot be read.
+fn look(pid: u32, options: &ReadOptions) -> anyhow::Result<Option<Snapshot>> {
     let mut passes = 0;
     let found = read_hosts::read_until(options, true, |hosts| {
         passes += 1;
@@ -97,11 +114,8 @@ fn look(pid: u32, options: &ReadOptions) -> anyhow::Result<Snapshot> {
     })?;
     let snapshot = found.map_err(|why| anyhow!("{why}"))?;
     let mut on_gpus = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
-    ensure!(
-        on_gpus.any(|gpu_process| gpu_process.process.pid == pid),
-        "process {pid} uses no GPU of this host"
-    );
-    Ok(snapshot)
+    let is_on_gpu = on_gpus.any(|gpu_process| gpu_process.process.pid == pid);
+    Ok(is_on_gpu.then_some(snapshot))
 }
 
 /// Returns the recording of a host that was written to last, of `gputop record` or of the screen.

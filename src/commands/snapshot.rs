@@ -15,6 +15,7 @@ use crate::protocol::reply::Outcome;
 
 /// The process and the file.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct SnapshotArgs {
     /// The PID of the program
     pid: u32,
@@ -31,6 +32,13 @@ pub(crate) struct SnapshotArgs {
     #[command(flatten)]
     read: ReadArgs,
 }
+
+/// The end of the help.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  the snapshot was written
+    6  no process has the PID, or it has no report of the probe
+    1  the probe cannot write the file, or another error";
 
 /// After this number of passes, the probe will not answer: its thread is stuck, or the program is.
 const MOST_PASSES: u32 = 120;
@@ -107,7 +115,9 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
         Ok(written) => written,
         Err(why) => {
             output::print_error(&Text::new(format!("no snapshot: {why}")));
-            return Ok(Exit::Error.into());
+            // A process with a report is asked at once.
+            let exit = if is_asked { Exit::Error } else { Exit::Nothing };
+            return Ok(exit.into());
         }
     };
     let path = path.map_or_else(String::new, |path| path.to_string());

@@ -18,7 +18,8 @@ pub enum Exit {
     /// A GPU or a reading failed, or the time was up.
     Partial = 5,
     /// `gputop explain` found no message, `gputop analyze` no series, no GPU has the given ID, no
-    /// process the PID or job of `gputop wait`, or none a report for `gputop leaks`.
+    /// process the PID or job of `gputop wait`, `gputop tensors`, `gputop snapshot` or `gputop
+    /// report`, or none a report for `gputop leaks`.
     Nothing = 6,
     /// `gputop orphans` found orphans, `gputop leaks` a likely leak, or `gputop idle` GPUs that are
     /// held idle.

@@ -48,9 +48,8 @@ fn run_script(host: &Host, script: &str) -> Output {
         "#!/usr/bin/env python3\nimport torch\n\ntorch.empty(1)\n",
     );
     // Programs by which an administrator's script acts on the node.
-    for program in ["scontrol", "logger"] {
-        host.install_script(program, "#!/bin/sh\necho \"$0 $*\" >> \"$0.calls\"\n");
-    }
+    host.install_script("scontrol", "#!/bin/sh\necho \"$0 $*\" >> \"$0.calls\"\n");
+    host.install_script("logger", "#!/bin/sh\nsed \"s/^/$2: /\" >> \"$0.calls\"\n");
     let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pytorch/stand_in");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("sh");
@@ -129,16 +128,12 @@ fn the_epilog_of_slurm_names_an_orphan_and_a_test_in_ci_fails() {
     };
     let output = run_script(
         &orphaned.host,
-        script("Slurm: names of what a job left", "orphans"),
+        script("Slurm: what a job leaves on the GPUs", "orphans"),
     );
-    let line = format!("left after job 42: {worker} root orphan, {}", 11 * GIB);
-    assert!(
-        output.code == 0 && output.text().contains(&line),
-        "{} {}{}",
-        output.code,
-        output.text(),
-        output.stderr
-    );
+    assert_eq!(output.code, 0, "{}{}", output.text(), output.stderr);
+    let log = fs::read_to_string(orphaned.host.path("logger.calls")).expect("the epilog logs");
+    let line = format!("gputop after job 42: {worker} root orphan, {}", 11 * GIB);
+    assert!(log.contains(&line), "{log}");
     let output = run_script(
         &orphaned.host,
         script("What is left on the GPUs", "orphans"),

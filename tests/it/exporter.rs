@@ -134,15 +134,12 @@ fn each_gauge_is_that_of_json() {
     host.change(|world| world.gpus[1].utilization.gpu = Some(37));
     let exporter = RunningExporter::on_free_port(&host, &[]);
     let process = r#"program="sleep""#;
-    wait_until("the process has samples", || {
-        value(
-            &exporter.metrics(),
-            "gputopmon_process_memory_bytes",
-            process,
-        )
-        .is_some()
+    let mut metrics = String::new();
+    wait_until("the process has samples, and the scan is over", || {
+        metrics = exporter.metrics();
+        value(&metrics, "gputopmon_process_memory_bytes", process).is_some()
+            && metrics.contains("gputopmon_gpu_leftover_processes{")
     });
-    let metrics = exporter.metrics();
     let snapshot = json(&host.run(["--json"]));
     let gpu = &snapshot["gpus"][1];
     let label = format!("uuid={}", gpu["uuid"]);

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 
 use crate::doc_scripts;
 use crate::host::{GIB, Host};
-use crate::print_note;
 use crate::process::{ChildProcess, run, wait_until};
 use crate::terminal::{ENTER, ESC, Terminal};
 
@@ -70,16 +69,8 @@ fn each_command_of_the_first_walk_runs() {
         std::env::var("PATH").unwrap_or_default()
     );
     let commands = first_walk();
-    let has_jq = Command::new("jq").arg("--version").output().is_ok();
-    if !has_jq {
-        print_note("skipped: commands with jq, which is not installed");
-    }
     let mut outputs = Vec::new();
     for line in &commands {
-        if line.contains("jq") && !has_jq {
-            outputs.push(String::new());
-            continue;
-        }
         let mut shell = Command::new("sh");
         host.set_environment(shell.args(["-c", line]))
             .env("PATH", &path);
@@ -91,7 +82,14 @@ fn each_command_of_the_first_walk_runs() {
             continue;
         }
         let output = run(&mut shell);
-        assert_eq!(output.code, 0, "{line}: {}{}", output.text(), output.stderr);
+        // 10: other tests leave orphans on this host.
+        let is_found = line.contains("orphans") && output.code == 10;
+        assert!(
+            output.code == 0 || is_found,
+            "{line}: {}{}",
+            output.text(),
+            output.stderr
+        );
         outputs.push(output.text());
     }
     let output_of = |words: &str| {
@@ -100,25 +98,14 @@ fn each_command_of_the_first_walk_runs() {
             .position(|command| command.contains(words))
             .expect("the README has the command")]
     };
+    for words in ["--once", "--plain"] {
+        assert!(output_of(words).contains(&pid.to_string()), "{outputs:?}");
+    }
     assert!(
-        output_of("--once").contains(&pid.to_string()),
+        output_of("gputop orphans").contains("orphan"),
         "{outputs:?}"
     );
-    if has_jq {
-        let used: Vec<u64> = output_of(".gpus[].load")
-            .lines()
-            .map(|line| line.parse().expect("a number"))
-            .collect();
-        assert!(used == [3 * GIB, 0], "{used:?}");
-        let row = output_of("processes[]");
-        assert!(
-            row.starts_with(&format!("[{pid},"))
-                && row.contains(&format!("\"sleep 1000\",{}]", 3 * GIB)),
-            "{outputs:?}"
-        );
-    }
-    assert_eq!(output_of("gputop free").trim(), "1", "{outputs:?}");
-    assert_eq!(commands.len(), 6, "a new command needs a check above");
+    assert_eq!(commands.len(), 4, "a new command needs a check above");
 }
 
 /// An out-of-memory message of PyTorch 2.5.

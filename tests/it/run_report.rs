@@ -219,6 +219,6 @@ fn a_pid_is_reported_from_the_newest_recording_of_the_host_and_a_look_now() {
     let absent = host.run(["report", "4000000", "--md"]);
     assert_eq!(
         (absent.code, absent.stderr.as_str()),
-        (1, "gputop: process 4000000 uses no GPU of this host\n")
+        (6, "gputop: process 4000000 uses no GPU of this host\n")
     );
 }

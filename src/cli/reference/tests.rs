@@ -327,7 +327,7 @@ fn words_of(line: &str) -> Vec<String> {
     for letter in line.chars() {
         match letter {
             '\'' => is_quoted = !is_quoted,
-            '|' | '>' if !is_quoted => break,
+            '|' | '>' | '&' if !is_quoted => break,
             ' ' if !is_quoted => words.push(String::new()),
             letter => words.last_mut().unwrap().push(letter),
         }
@@ -337,20 +337,25 @@ fn words_of(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_help_of_each_subcommand_begins_with_an_example_that_is_right() {
+fn the_help_of_each_subcommand_ends_with_examples_that_are_right() {
     let tasks = subcommands(&Cli::command(), "gputop");
     assert!(tasks.len() > 25, "{} subcommands", tasks.len());
     for (words, mut task) in tasks {
         let help = task.render_long_help().to_string();
-        let first = help.lines().next().unwrap();
-        let Some(example) = first.strip_prefix("Example: ") else {
-            panic!(
-                "the help of {words} begins with no example, but with {first:?}: add `before_help`"
-            );
+        let Some((before, examples)) = help.split_once("\nExamples:\n") else {
+            panic!("the help of {words} has no examples: add `before_help` with `help_template`");
         };
-        assert!(example.starts_with(&words), "{example}");
-        let parsed = Cli::try_parse_from(words_of(example));
-        assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+        assert!(before.contains("Usage:"), "{words}: {help}");
+        let mut count = 0;
+        for example in examples.lines().filter(|line| !line.is_empty()) {
+            // A pipe may begin with another program.
+            let call = example.split(" | ").find(|call| call.contains(&words));
+            let call = call.unwrap_or_else(|| panic!("{words}: {example}"));
+            let parsed = Cli::try_parse_from(words_of(call.trim_start()));
+            assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            count += 1;
+        }
+        assert!(count > 0, "{words}");
     }
 }
 
@@ -365,9 +370,36 @@ fn the_help_of_each_subcommand_with_codes_of_its_own_lists_them() {
         .map(|(words, _)| words)
         .collect();
     let expected = [
-        "analyze", "doctor", "explain", "free", "idle", "leaks", "ooms", "orphans", "run",
-        "tensors", "wait",
+        "analyze", "doctor", "explain", "free", "idle", "leaks", "ooms", "orphans", "report",
+        "run", "snapshot", "tensors", "wait",
     ];
     let expected: BTreeSet<String> = expected.map(|name| format!("gputop {name}")).into();
     assert_eq!(listed, expected);
+}
+
+#[test]
+fn only_the_flags_that_name_hosts_stand_under_other_hosts() {
+    let named = [
+        "host",
+        "hosts",
+        "slurm",
+        "srun",
+        "via",
+        "no_upload",
+        "local",
+    ];
+    let mut checked = 0;
+    let mut tasks = subcommands(&Cli::command(), "gputop");
+    tasks.push(("gputop".to_owned(), Cli::command()));
+    for (words, task) in tasks {
+        let under = task
+            .get_arguments()
+            .filter(|argument| argument.get_help_heading() == Some("Other hosts"));
+        let under: Vec<&str> = under.map(|argument| argument.get_id().as_str()).collect();
+        if !under.is_empty() {
+            assert_eq!(under, named, "{words}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 5, "{checked} commands take other hosts");
 }

@@ -30,7 +30,7 @@ struct HostJson {
     /// The time since the last ones; `None` before the first.
     since_seconds: Option<u64>,
     gpus: Vec<GpuJson>,
-    /// Of the GPUs that answer.
+    /// The sum of the GPUs that answer.
     memory_used_bytes: Option<u64>,
     /// Whether one of them does not say how much is in use.
     memory_is_lower_bound: bool,
