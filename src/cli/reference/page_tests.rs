@@ -23,8 +23,8 @@ const UPDATE: &str = "GPUTOP_UPDATE_DOCS=1 cargo test --lib reference_page";
 const BEGIN: &str = "\
 # Reference
 
-Every flag, column, key, setting, variable and file of gputop, and all subcommands. `gputop --help` and `?` on the screen say the same.
-The other pages say when to use which.
+Every flag of the screen and the reports; every column, key, setting, variable and file; and all subcommands, each with its own flags in its
+`--help`. `gputop --help` and `?` on the screen say the same. The other pages say when to use which.
 ";
 
 /// The pages that describe a setting more closely.
