@@ -47,7 +47,7 @@ def main() -> None:
     else:
         print("openssl or htpasswd is missing: no exporter with TLS")
     found = {name: [] for name in names}
-    with tempfile.TemporaryDirectory() as name, cost.Crowd(options.scene.processes) as crowd:
+    with tempfile.TemporaryDirectory() as name, cost.Crowd(options.scene.gpu_processes) as crowd:
         folder = pathlib.Path(name)
         host = cost.Host(folder, driver, options.scene, crowd.pids, [], 0)
         write_web_config(folder)
