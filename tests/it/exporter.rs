@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fake_nvml::{Fault, GpuSelector};
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 use rustls::crypto::ring;
@@ -407,6 +408,46 @@ fn an_agent_that_says_nothing_has_readings_that_grow_old() {
     });
     run(Command::new("kill").args(["-CONT", &agent]));
     wait_until("new ones have come", || age().is_some_and(|age| age < 2.0));
+}
+
+#[test]
+fn a_gpu_that_hangs_has_a_trouble_and_no_figures() {
+    let mut host = Host::new(["H100", "H100"]);
+    host.start_sleep(1, 3 * GIB);
+    let exporter = RunningExporter::on_free_port(&host, &["--page"]);
+    let used = |gpu: &str| value(&exporter.metrics(), "gputopmon_gpu_memory_used_bytes", gpu);
+    wait_until("both are read", || {
+        used("gpu=\"0\"").is_some() && used("gpu=\"1\"").is_some()
+    });
+    host.change(|world| {
+        world.faults.push(Fault {
+            gpu: Some(GpuSelector::Position(1)),
+            ..Fault::hang("*")
+        });
+    });
+    wait_until("the readings of one are old", || {
+        used("gpu=\"1\"").is_none()
+    });
+    // Until the agent abandons the call, the other one is not read either.
+    wait_until("the other one is read again", || {
+        used("gpu=\"0\"").is_some()
+    });
+    assert_eq!(used("gpu=\"1\""), None);
+    wait_until("it is in trouble", || {
+        let lost = value(
+            &exporter.metrics(),
+            "gputopmon_troubles",
+            "trouble=\"gpu_lost\"",
+        );
+        lost == Some(1.0)
+    });
+    assert!(!exporter.metrics().contains("gputopmon_process_memory"));
+    let answer = exporter.request(&get("/fleet.json", "localhost"));
+    let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let fleet: Value = serde_json::from_str(body).expect("the body is JSON");
+    let seen = &fleet["hosts"][0];
+    assert_eq!(seen["gpus"][1]["memory_used_bytes"], Value::Null, "{fleet}");
+    assert_eq!(seen["memory_is_lower_bound"], true, "{fleet}");
 }
 
 #[test]

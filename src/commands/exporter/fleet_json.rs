@@ -32,7 +32,7 @@ struct HostJson {
     gpus: Vec<GpuJson>,
     /// The sum of the GPUs that answer.
     memory_used_bytes: Option<u64>,
-    /// Whether one of them does not say how much is in use.
+    /// Whether a GPU does not say how much is in use, or does not answer.
     memory_is_lower_bound: bool,
     memory_total_bytes: Option<u64>,
     /// The mean of the GPUs.
@@ -92,6 +92,7 @@ impl FleetJson {
         }
         self.troubles.sort_by_key(|told| told.trouble.urgency());
         let gpus = overview.iter().flat_map(|overview| &overview.gpus);
+        let gpu_count = gpus.clone().count();
         let gpu = |told: &GpuOverview| {
             let (model, snapshot) = seen?;
             let gpu = snapshot.gpu(&told.uuid)?;
@@ -124,7 +125,8 @@ impl FleetJson {
             since_seconds: host.since_line.map(|since| since.as_secs()),
             gpus: gpus.filter_map(gpu).collect(),
             memory_used_bytes: bytes(used),
-            memory_is_lower_bound: used.is_some_and(|used| used.is_lower_bound),
+            memory_is_lower_bound: read.len() < gpu_count
+                || used.is_some_and(|used| used.is_lower_bound),
             memory_total_bytes: bytes(all),
             sm_percent: (count > 0.0).then(|| sum / count),
             power_watts: watts.reduce(|sum, watts| sum + watts),

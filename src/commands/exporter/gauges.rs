@@ -63,7 +63,10 @@ pub(super) fn add_host(out: &mut Exposition, host: &SeenHost<'_>) {
     if model.has_broken_driver() {
         troubles.push(RankedTrouble::of_driver());
     }
-    for (rank, name) in TROUBLES {
+    // Before the first scan, nobody knows who is left over.
+    let is_scanned = snapshot.host.scan.at.0 > 0;
+    let known = |(rank, _): &(TroubleRank, &str)| *rank != TroubleRank::Leftover || is_scanned;
+    for (rank, name) in TROUBLES.into_iter().filter(known) {
         let count = troubles
             .iter()
             .filter(|trouble| trouble.rank == rank)
