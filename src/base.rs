@@ -8,3 +8,4 @@ pub mod terminal;
 pub mod text;
 pub mod time;
 pub mod units;
+pub(crate) mod yaml;

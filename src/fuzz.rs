@@ -11,13 +11,14 @@ use crate::{agent, logs};
 pub type FuzzTarget = (&'static str, fn(&[u8]) -> bool);
 
 /// All fuzz targets.
-pub const TARGETS: [FuzzTarget; 6] = [
+pub const TARGETS: [FuzzTarget; 7] = [
     ("protocol_line", protocol_line),
     ("recording", recording),
     ("out_of_memory_text", out_of_memory_text),
     ("analyze_log", analyze_log),
     ("probe_memory_file", probe_memory_file),
     ("proc_stat", proc_stat),
+    ("prometheus_answer", prometheus_answer),
 ];
 
 /// Parses a line of an agent.
@@ -64,6 +65,11 @@ pub fn probe_memory_file(bytes: &[u8]) -> bool {
 /// Parses the text of `/proc/PID/stat`.
 pub fn proc_stat(bytes: &[u8]) -> bool {
     agent::read_proc_stat_bytes(bytes)
+}
+
+/// Parses the JSON of an answer of a Prometheus server.
+pub fn prometheus_answer(bytes: &[u8]) -> bool {
+    source::prometheus::parse_answer_bytes(bytes)
 }
 
 #[cfg(test)]
@@ -135,6 +141,11 @@ mod tests {
     #[test]
     fn seeds_of_proc_stat_are_read_or_refused() {
         check("proc_stat");
+    }
+
+    #[test]
+    fn seeds_of_answers_of_prometheus_are_read_or_refused() {
+        check("prometheus_answer");
     }
 
     #[test]

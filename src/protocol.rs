@@ -18,6 +18,7 @@ pub mod line;
 pub mod playback;
 pub mod recorder_report;
 pub mod reply;
+pub(crate) mod series;
 pub mod slurm_job;
 pub mod snapshot;
 pub mod visible_gpus;

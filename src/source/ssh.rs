@@ -223,6 +223,13 @@ impl SshHost {
         command_line::destination_arguments(name, &self.settings.options)
     }
 
+    /// Returns the words of a command whose input and output are a connection from the host to
+    /// `HOST:PORT`.
+    pub(super) fn forwarding(&self, target: &str) -> Vec<String> {
+        let name = self.ssh_name().unwrap_or(&self.name);
+        command_line::forwarding(name, &self.settings.options, target)
+    }
+
     /// Returns the shell of the host: that of ssh, through `srun` where that starts programs.
     pub(super) fn shell(&self, master: &UsedMaster, gets_gpus: bool) -> HostShell {
         let command = match self.ssh_name() {

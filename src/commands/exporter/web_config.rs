@@ -5,17 +5,15 @@
 //! that gputop does not know is refused: one that asks for more safety must not be passed over.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use yaml_rust2::{Yaml, YamlLoader};
+use yaml_rust2::Yaml;
 
-/// The largest file that is read.
-const LARGEST: u64 = 1 << 20;
+use crate::base::yaml::{entries, parse_document, read_small_file};
 
 /// The settings of the file.
 #[derive(Debug, Default)]
@@ -33,7 +31,7 @@ impl WebConfig {
     ///
     /// When a file cannot be read or used: a sentence.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
-        let text = read(path)?;
+        let text = read_small_file(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let config =
             ConfigText::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
@@ -51,15 +49,6 @@ impl WebConfig {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let describe = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    let length = fs::metadata(path).map_err(describe)?.len();
-    if length > LARGEST {
-        return Err(format!("{} is larger than a MiB", path.display()));
-    }
-    fs::read_to_string(path).map_err(describe)
-}
-
 fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     let cannot = |path: &Path, why: &dyn std::fmt::Display| {
         format!(
@@ -67,13 +56,13 @@ fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, S
             path.display()
         )
     };
-    let chain = CertificateDer::pem_slice_iter(read(certificates)?.as_bytes())
+    let chain = CertificateDer::pem_slice_iter(read_small_file(certificates)?.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| cannot(certificates, &error))?;
     if chain.is_empty() {
         return Err(format!("{} has no certificate", certificates.display()));
     }
-    let private = PrivateKeyDer::from_pem_slice(read(key)?.as_bytes())
+    let private = PrivateKeyDer::from_pem_slice(read_small_file(key)?.as_bytes())
         .map_err(|error| cannot(key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -104,15 +93,12 @@ struct ConfigText {
 
 impl ConfigText {
     fn parse(text: &str) -> Result<Self, String> {
-        let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
+        let document = parse_document(text)?;
         let mut config = Self {
             files: None,
             users: BTreeMap::new(),
         };
-        if documents.len() > 1 {
-            return Err("there must be one document".to_owned());
-        }
-        for (name, value) in entries(documents.first().unwrap_or(&Yaml::Null), "the file")? {
+        for (name, value) in entries(&document, "the file")? {
             match name {
                 "tls_server_config" => config.files = files(value)?,
                 "basic_auth_users" => config.users = users(value)?,
@@ -128,20 +114,6 @@ fn unknown(name: &str) -> String {
         "gputop does not know `{name}`: it knows cert_file and key_file of tls_server_config, and \
          basic_auth_users"
     )
-}
-
-/// The entries of a mapping with names. Nothing is an empty mapping.
-fn entries<'a>(yaml: &'a Yaml, place: &str) -> Result<Vec<(&'a str, &'a Yaml)>, String> {
-    let mapping = match yaml {
-        Yaml::Null => return Ok(Vec::new()),
-        Yaml::Hash(mapping) => mapping,
-        _ => return Err(format!("{place} must hold names and values")),
-    };
-    let named = |(name, value): (&'a Yaml, &'a Yaml)| Some((name.as_str()?, value));
-    mapping
-        .iter()
-        .map(|entry| named(entry).ok_or_else(|| format!("a name in {place} is no text")))
-        .collect()
 }
 
 fn files(yaml: &Yaml) -> Result<Option<[PathBuf; 2]>, String> {

@@ -155,6 +155,16 @@ pub(super) fn arguments(host: &HostName, options: &SshOptions, master: &UsedMast
     all
 }
 
+/// Returns the command that connects its input and output to `HOST:PORT`, from a host.
+pub(super) fn forwarding(host: &HostName, options: &SshOptions, target: &str) -> Vec<String> {
+    let mut all = arguments(host, options, &UsedMaster::Configured);
+    // The options end before `--`, which is in front of the name.
+    let end = all.len().saturating_sub(2);
+    all.splice(end..end, ["-W", target].map(str::to_owned));
+    all.insert(0, "ssh".to_owned());
+    all
+}
+
 /// Returns the arguments of `ssh` that say how a host is reached, and its name.
 pub(super) fn destination_arguments(host: &HostName, options: &SshOptions) -> Vec<String> {
     let mut all: Vec<String> = port(host).collect();
@@ -214,6 +224,12 @@ mod tests {
         assert_eq!(
             of_a_person(&host, &options).join(" "),
             "ssh -p 2222 -o ConnectTimeout=10 alice@gpu-01"
+        );
+        let forwarding = forwarding(&host, &options, "prom:9090").join(" ");
+        assert!(
+            forwarding.starts_with("ssh -T -C")
+                && forwarding.ends_with("-o ServerAliveCountMax=3 -W prom:9090 -- alice@gpu-01"),
+            "{forwarding}"
         );
     }
 
