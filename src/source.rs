@@ -29,6 +29,7 @@ pub(crate) mod prometheus;
 mod recording;
 mod schedule;
 mod slurm;
+mod small_file;
 mod ssh;
 mod ssh_messages;
 mod standard_error;
@@ -63,6 +64,7 @@ pub use self::recording::{
 };
 use self::schedule::{ConnectStep, NextTry, Schedule};
 pub use self::slurm::{AskedJob, SlurmCommands, SlurmJobId, SlurmTarget};
+pub(crate) use self::small_file::read_small_file;
 pub(crate) use self::ssh::masters::{Masters, is_open as master_is_open, stop as stop_master};
 use self::ssh::own_program::OwnProgram;
 pub use self::ssh::{HostList, HostName, SshHost, SshOptions, SshSettings};

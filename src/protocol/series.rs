@@ -22,7 +22,7 @@ pub(crate) struct QuestionSpan {
     pub(crate) step: Duration,
 }
 
-/// What a server has answered.
+/// The answer of a server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SeriesAnswer {
     /// The series. One without a usable point is left out.

@@ -1,7 +1,7 @@
 //! A Prometheus server, or one that answers the same questions, such as `VictoriaMetrics`, Thanos
 //! and Mimir.
 //!
-//! What a server sends is hostile input: an answer is bounded in bytes, series and time, and every
+//! Each answer is hostile input: it is bounded in bytes, series and time, and every
 //! text of it is sanitized.
 
 mod address;
@@ -307,6 +307,10 @@ fn read_config(options: &PrometheusOptions) -> Result<HttpConfig, String> {
 }
 
 /// The time in seconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the span of a question ends at the present"
+)]
 fn now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -13,7 +13,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use yaml_rust2::Yaml;
 
-use crate::base::yaml::{entries, parse_document, read_small_file};
+use crate::base::yaml::{entries, parse_document};
+use crate::source::read_small_file;
 
 /// The settings of the file.
 #[derive(Debug, Default)]

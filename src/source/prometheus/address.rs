@@ -97,7 +97,7 @@ impl ServerAddress {
         }
         let location = location.split(['?', '#']).next()?.trim_end_matches('/');
         let mut next = Self::parse(location).ok()?;
-        next.path = next.path.strip_suffix(path)?.to_owned();
+        next.path.truncate(next.path.strip_suffix(path)?.len());
         let is_safe = next.host.eq_ignore_ascii_case(&self.host)
             && match (self.is_https, next.is_https) {
                 (false, true) => true,

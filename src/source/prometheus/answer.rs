@@ -82,7 +82,7 @@ pub(crate) fn parse_bytes(bytes: &[u8]) -> bool {
     parsed.has_status && parsed.error.is_none()
 }
 
-/// What the parts of an answer share: texts that were there before, and the memory so far.
+/// State that the parts of an answer share: texts that were there before, and the memory so far.
 #[derive(Debug, Default)]
 struct Kept {
     texts: RefCell<HashSet<Text>>,

@@ -20,7 +20,8 @@ use ureq::{Proxy, ProxyProtocol};
 use yaml_rust2::Yaml;
 
 use crate::base::text::Text;
-use crate::base::yaml::{entries, parse_document, read_small_file};
+use crate::base::yaml::{entries, parse_document};
+use crate::source::small_file::read_small_file;
 
 /// Headers that gputop or the connection sets.
 const OWN_HEADERS: [&str; 10] = [
@@ -83,7 +84,7 @@ impl HttpConfig {
                 "http_headers" => config.headers = headers(value, folder)?,
                 "proxy_url" => proxies.push(proxy(text_of(name, value)?)?),
                 "proxy_from_environment" if flag(name, value)? => {
-                    proxies.extend(Proxy::try_from_env().map(http_proxy).transpose()?)
+                    proxies.extend(Proxy::try_from_env().map(http_proxy).transpose()?);
                 }
                 "no_proxy" => text_of(name, value)?.clone_into(&mut excepted),
                 "follow_redirects" => config.follows_redirects = flag(name, value)?,
