@@ -23,10 +23,11 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+import servers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-DEADLINE_S = 60
 PORT = 19090
 
 
@@ -124,7 +125,7 @@ class Lab:
         url = f"http://127.0.0.1:{PORT}/api/v1/query?{query}"
         with urllib.request.urlopen(url) as answer:
             result = json.load(answer)["data"]["result"]
-        return {labels(row["metric"]): float(row["value"][1]) for row in result}
+        return {servers.labels(row["metric"]): float(row["value"][1]) for row in result}
 
     def end(self) -> None:
         for program in self.programs:
@@ -133,23 +134,6 @@ class Lab:
             program.wait()
             if program.stderr:
                 program.stderr.close()
-
-
-def labels(metric: dict[str, str]) -> tuple:
-    return tuple(sorted(metric.items()))
-
-
-def wait(description: str, is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            if is_true():
-                return
-        except OSError:
-            pass
-        if time.monotonic() > deadline:
-            sys.exit(f"never: {description}")
-        time.sleep(0.2)
 
 
 def gauges(gpu: dict) -> Iterator[tuple[str, str, float]]:
@@ -178,7 +162,7 @@ def gauges(gpu: dict) -> Iterator[tuple[str, str, float]]:
 
 
 def check(lab: Lab, minutes: float) -> int:
-    wait("Prometheus has the processes", lambda: len(lab.query("gputopmon_processes")) == 2)
+    servers.wait("Prometheus has the processes", lambda: len(lab.query("gputopmon_processes")) == 2)
     wrong = compare(lab)
     # Growth and idle times are known after some time only.
     series = "count({__name__=~'gputopmon_process(es|_memory_bytes|_sm_use_ratio|_leftovers)'})"
@@ -192,8 +176,8 @@ def check(lab: Lab, minutes: float) -> int:
         lab.write_world()
         changes += 1
         time.sleep(1)
-    wait("each process is there", lambda: len(lab.query("gputopmon_processes")) == 2)
-    wait("the series are as many as before", lambda: lab.query(series) == before)
+    servers.wait("each process is there", lambda: len(lab.query("gputopmon_processes")) == 2)
+    servers.wait("the series are as many as before", lambda: lab.query(series) == before)
     wrong += compare(lab)
     kinds = lab.query("count(count by (program, user) (gputopmon_process_memory_bytes))")
     print(f"{changes} processes came and went; series before and after: {before}; {kinds}")
