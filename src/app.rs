@@ -4,6 +4,7 @@
 //! [`App::update`] takes each event and returns an [`Effect`] if the session is to do something.
 //! The app reads no clock and draws nothing.
 
+pub(crate) mod cluster;
 pub mod event;
 pub(crate) mod fleet;
 pub(crate) mod graph;

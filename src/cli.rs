@@ -53,7 +53,7 @@ use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::tensors::TensorsArgs;
 use crate::commands::wait::WaitArgs;
 use crate::files::action::FileAction;
-use crate::flags::{AgentArgs, HostArgs, OutputArgs, SUBCOMMAND_HELP, values};
+use crate::flags::{AgentArgs, ClusterArgs, HostArgs, OutputArgs, SUBCOMMAND_HELP, values};
 use crate::logs::analyze::AnalyzeArgs;
 use crate::logs::clip::ClipArgs;
 use crate::logs::diff::DiffArgs;
@@ -87,6 +87,9 @@ pub struct Cli {
 
     #[command(flatten)]
     hosts: HostArgs,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     #[command(flatten)]
     pub(crate) screen: ScreenArgs,

@@ -34,6 +34,7 @@ use crate::protocol::agent_options::{AgentOptions, Interval, SimulatedMachine};
 use crate::protocol::launchers::{self, Launcher};
 use crate::source::Source;
 use crate::tui::session::cast::CastOptions;
+use crate::tui::session::cluster::ClusterOptions;
 use crate::tui::session::screenshot::ScreenshotOptions;
 use crate::tui::session::{SessionOptions, SettingsFiles};
 use crate::view::{RoleColours, Theme};
@@ -130,6 +131,29 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
                 .filter(|_| config.unreadable.is_none())
                 .map(|file| (file, config.last_run)),
         },
+    })
+}
+
+/// Returns the options of the cluster view, which shows what a Prometheus server knows.
+///
+/// # Errors
+///
+/// When a settings file is wrong: a sentence.
+pub(crate) fn cluster_options(cli: &Cli) -> Result<ClusterOptions, String> {
+    let config = Config::load(cli)?;
+    let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
+    let abilities = TerminalAbilities::from_env();
+    Ok(ClusterOptions {
+        theme: Theme::new(ascii || abilities.ascii, abilities.colours)
+            .with_colours(&config.colours),
+        theme_name: config.settings.theme.unwrap_or_default(),
+        mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
+        filter: cli.screen.filter(),
+        notices: [config.unknown, config.unreadable]
+            .into_iter()
+            .flatten()
+            .collect(),
+        named_config: cli.screen.config.clone(),
     })
 }
 

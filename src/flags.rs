@@ -16,6 +16,7 @@ use crate::base::text::Text;
 use crate::base::units::parse_span;
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SimulatedMachine};
 use crate::protocol::slurm_job::SlurmJob;
+use crate::source::prometheus::PrometheusOptions;
 use crate::source::{
     AskedJob, HostList, HostName, HostTables, NamedHost, SlurmCommands, SlurmTarget, Source,
     SrunStep, SshHost, SshSettings, ViaCommand,
@@ -87,6 +88,44 @@ pub(crate) struct HostArgs {
     /// The job of Slurm, once Slurm was asked.
     #[arg(skip)]
     slurm_job: Option<SlurmJob>,
+}
+
+/// The Prometheus server whose hosts are shown.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "A cluster, through Prometheus")]
+pub(crate) struct ClusterArgs {
+    /// Show all hosts that this Prometheus knows, or a server that answers as it does, from the series
+    /// of `dcgm-exporter`, `nvidia_gpu_exporter`, `nvitop-exporter`, `all-smi` or `gputop exporter`
+    #[arg(long, value_name = "URL", conflicts_with_all = ["other_hosts", "demo"])]
+    prometheus: Option<String>,
+
+    /// Log in to the server as this file says: promtool's, with passwords, tokens and certificates
+    #[arg(
+        long = "http.config.file",
+        value_name = "FILE",
+        requires = "prometheus"
+    )]
+    http_config: Option<PathBuf>,
+
+    /// Reach the server from this host, over your own ssh (`ssh -W`)
+    #[arg(long, value_name = "HOST", requires = "prometheus")]
+    prometheus_from: Option<HostName>,
+}
+
+impl ClusterArgs {
+    /// The host from which the server is reached; `None` for this one.
+    pub(crate) fn login(&self) -> Option<&HostName> {
+        self.prometheus_from.as_ref()
+    }
+
+    /// The server, and how it is reached; `None` without one.
+    pub(crate) fn options(&self, hosts: &HostArgs) -> Option<PrometheusOptions> {
+        Some(PrometheusOptions {
+            url: self.prometheus.clone()?,
+            http_config: self.http_config.clone(),
+            ssh: self.login().map(|login| hosts.ssh_host(login)),
+        })
+    }
 }
 
 /// How an agent is started, by the viewer or by hand.

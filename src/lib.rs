@@ -49,6 +49,7 @@ use cli::{Cli, Subcommand};
 use commands::once;
 use files::action::FileAction;
 use protocol::agent_options::Interval;
+use source::prometheus::{PrometheusClient, PrometheusOptions};
 
 /// Runs the subcommand, the report or the screen that the command line asks for.
 ///
@@ -173,8 +174,24 @@ fn doubt(interval: Duration) {
     }
 }
 
+/// Shows the hosts that a Prometheus server knows.
+fn show_cluster(cli: &Cli, prometheus: &PrometheusOptions) -> anyhow::Result<ExitCode> {
+    if cli.wants_report() || cli.is_picture() {
+        let sentence = "`--prometheus` shows a screen, and needs a terminal: it prints no report";
+        return Ok(output::refuse(&sentence.into()));
+    }
+    let client = PrometheusClient::new(prometheus);
+    match client.and_then(|client| Ok((config::cluster_options(cli)?, client))) {
+        Ok((options, client)) => tui::session::cluster::run(&options, client),
+        Err(why) => Ok(output::refuse(&why.into())),
+    }
+}
+
 /// Prints a report, draws a screenshot, or shows the screen.
 fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
+    if let Some(prometheus) = cli.prometheus() {
+        return show_cluster(cli, &prometheus);
+    }
     let screenshot = config::screenshot_options(cli);
     match cli.report().filter(|_| screenshot.is_none()) {
         Some(report) => {

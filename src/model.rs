@@ -8,6 +8,7 @@
 mod advice;
 mod breakdown;
 mod checkpoint;
+pub(crate) mod cluster;
 mod fleet;
 mod fleet_job;
 mod growth;

@@ -18,7 +18,6 @@ pub mod line;
 pub mod playback;
 pub mod recorder_report;
 pub mod reply;
-#[cfg_attr(not(test), expect(dead_code, reason = "no screen reads series yet"))]
 pub(crate) mod series;
 pub mod slurm_job;
 pub mod snapshot;

@@ -17,14 +17,6 @@ mod line_reader;
 mod local_agent;
 mod masked_lines;
 mod opening;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "no screen asks a Prometheus server yet"
-    )
-)]
 pub(crate) mod prometheus;
 mod recording;
 mod schedule;

@@ -4,6 +4,7 @@
 //! From the top: `header`, `gpus`, `processes`, `graph`, `news`, `footer`; of several hosts `fleet`
 //! instead. `page`, `settings_panel` and `end_dialog` cover the rest.
 
+mod cluster;
 mod dialog_frame;
 mod end_dialog;
 mod end_over_hosts;
@@ -13,6 +14,7 @@ mod frame;
 mod gpus;
 mod graph;
 mod header;
+mod host_line;
 mod mirror;
 mod news;
 mod page;
@@ -31,6 +33,7 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 use unicode_width::UnicodeWidthStr;
 
+pub(crate) use self::cluster::draw as draw_cluster;
 use self::pen::Pen;
 pub(crate) use self::svg::Film;
 pub(crate) use self::theme::RoleColours;

@@ -14,6 +14,7 @@ use crate::commands::query::{Caller, FieldTable, Query, QueryOptions};
 use crate::flags::{HostArgs, ReadOptions, is_ascii};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_LOOP};
 use crate::protocol::playback::Speed;
+use crate::source::prometheus::PrometheusOptions;
 use crate::source::{AskedJob, Recording, SlurmCommands, Source};
 
 impl Cli {
@@ -184,6 +185,17 @@ impl Cli {
             Some(Subcommand::Wait(args)) => Some(&mut args.hosts),
             Some(_) => None,
         }
+    }
+
+    /// The Prometheus server whose hosts are shown; `None` without one.
+    pub(crate) fn prometheus(&self) -> Option<PrometheusOptions> {
+        self.cluster.options(&self.hosts)
+    }
+
+    /// Whether a report is printed: a flag asks for it, or there is no terminal.
+    pub(crate) fn wants_report(&self) -> bool {
+        let FormatArgs { once, plain, json } = self.format;
+        once || plain || json || self.every().is_some() || !terminal::can_show_screen()
     }
 
     /// The commands of Slurm, where `--slurm` says; on this host without it.

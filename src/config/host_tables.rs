@@ -34,7 +34,11 @@ const MOST_CONNECTS: i64 = 100;
 pub(crate) fn with_hosts(cli: &Cli) -> Result<Cli, String> {
     let mut cli = cli.clone();
     let config = cli.screen.config.clone();
-    let Some(hosts) = cli.hosts_mut().filter(|hosts| hosts.names_lists()) else {
+    let needs_ssh = cli.cluster.login().is_some();
+    let Some(hosts) = cli
+        .hosts_mut()
+        .filter(|hosts| hosts.names_lists() || needs_ssh)
+    else {
         return Ok(cli);
     };
     let mut lists = hosts.lists();

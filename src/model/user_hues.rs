@@ -76,6 +76,13 @@ impl UserHues {
         }
     }
 
+    /// Gives a hue to a user who has none yet, as long as there are some.
+    pub(crate) fn give(&mut self, name: &Text) {
+        if self.by_name.len() < usize::from(UserHue::COUNT) && !self.by_name.contains_key(name) {
+            self.add(name.clone());
+        }
+    }
+
     /// The hues of users who are seen in this order.
     #[cfg(test)]
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {

@@ -6,6 +6,7 @@
 //! of the signal, as in a shell.
 
 pub(crate) mod cast;
+pub(crate) mod cluster;
 mod frame_pacer;
 mod history;
 mod inputs;
@@ -52,6 +53,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::playback::PlayerReport;
 use crate::protocol::recorder_report::{RecorderReport, RecorderState};
 use crate::protocol::slurm_job::{SlurmCancelAnswer, SlurmJob};
+use crate::source::prometheus::AskedRound;
 use crate::source::{AskedJob, SlurmCommands, SourceEvent, Sources, descriptors};
 use crate::tui::terminal::input::{Replies, TerminalReply};
 use crate::tui::terminal::{self, Screen};
@@ -154,6 +156,10 @@ enum SessionInput {
     Slurm(Result<SlurmJob, Text>),
     /// The process that logs in to a host has ended; whether the connection is open.
     LoggedIn(HostKey, bool),
+    /// A Prometheus server has answered the questions of a round, or could not.
+    Prometheus(AskedRound),
+    /// The gputop that showed a host of a cluster has ended, with a sentence on how.
+    HostClosed(String),
     /// The terminal cannot be read, so not even the key that quits would work.
     KeysUnreadable(io::Error),
 }
@@ -324,6 +330,8 @@ impl<'a> Session<'a> {
                     }
                     SessionInput::Slurm(answer) => self.update(Event::Slurm(answer)),
                     SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
+                    // These are for the cluster view.
+                    SessionInput::Prometheus(_) | SessionInput::HostClosed(_) => None,
                 },
                 () = self.screen.ready(), if is_outdated && !is_ready => None,
                 // Before lines: a host that sends without a pause must not keep the screen from

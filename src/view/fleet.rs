@@ -6,30 +6,21 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::header::{self, SIMULATED};
+use super::host_line::{self, GPU, HostUser, cells, list, middle_cut};
 use super::pen::Pen;
 use super::rect;
-use super::theme::{Fill, Theme};
+use super::theme::Theme;
 use crate::app::App;
 use crate::app::fleet::fleet_areas::HostGrid;
 use crate::app::fleet::fleet_view::FleetFocus;
 use crate::app::fleet::host_rows::{FleetTotals, HostRow, JobLine};
-use crate::app::fleet::host_sort::HostSort;
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
 use crate::app::lists::gpu_list::gpu_rows;
-use crate::base::units::Percent;
-use crate::model::{GpuState, HostOverview, Severity, UserHue};
+use crate::model::HostOverview;
 use crate::output::labels::gpu_hours;
 
-/// The heading of the cells, above the column before the first one.
-const GPU: &str = "GPU ";
-
 const HOUR_AND_MINUTE: usize = "03:41".len();
-
-/// The widths of the figures of the table. The memory of a host with sixteen GPUs of 192 GiB fits.
-const FREE: usize = 4;
-const MEMORY: usize = 11;
-const POWER: usize = 7;
 
 /// Draws the first line: the number of hosts, the GPUs by their states, and the time.
 pub(super) fn draw_header(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
@@ -181,70 +172,13 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// The figures of the table from left to right: the heading, the width, and the order by it.
-const FIGURES: [(&str, usize, HostSort); 4] = [
-    ("FREE", 1 + FREE, HostSort::Free),
-    ("MEMORY", MEMORY, HostSort::Memory),
-    ("SM", Percent::WIDTH, HostSort::Sm),
-    ("POWER", POWER, HostSort::Power),
-];
-
-/// The least width of the column of users.
-const WHO: usize = 12;
-
-/// The figures that fit into this room beside the users.
-fn fitting_figures(room: usize) -> &'static [(&'static str, usize, HostSort)] {
-    let mut left = room.saturating_sub(WHO);
-    let fits = |(_, width, _): &&(&str, usize, HostSort)| {
-        let has_room = left > *width;
-        left = left.saturating_sub(width + 1);
-        has_room
-    };
-    &FIGURES[..FIGURES.iter().take_while(fits).count()]
-}
-
-fn draw_headings(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else {
-        return;
-    };
-    let view = &app.fleet_view;
-    pen.style_as_heading(theme);
-    let style = |sort: HostSort| {
-        if view.sort == sort && sort != HostSort::Name {
-            theme.accent()
-        } else {
-            theme.head()
-        }
-    };
-    pen.cell("HOST", view.areas.name, Align::Left, style(HostSort::Name));
-    pen.skip(1).put(GPU, theme.head());
-    // Digits, as the labels of GPUs: from the tenth on the last one.
-    let digits: String = (0..view.areas.cells)
-        .map(|gpu| char::from(b'0' + u8::try_from(gpu % 10).unwrap_or(0)))
-        .collect();
-    pen.put(digits, theme.head()).skip(1);
-    for (title, width, sort) in fitting_figures(pen.room()) {
-        pen.cell(title, *width, Align::Right, style(*sort)).skip(1);
-    }
-    pen.skip(1).put("WHO", theme.head());
-    let above = view.first;
-    let below = view
-        .hosts
-        .len()
-        .saturating_sub(view.first + view.areas.capacity());
-    if above + below > 0 {
-        let words = format!(" {} more hosts", above + below);
-        pen.over_end(words.width()).put(words, theme.accent());
-    }
-}
-
 /// Draws a host as a row of the table.
 fn draw_row(pen: &mut Pen<'_>, theme: Theme, app: &App, row: &HostRow<'_>) {
     let areas = &app.fleet_view.areas;
     let name = middle_cut(row.name, areas.name);
     pen.cell(name, areas.name, Align::Left, theme.text());
     pen.skip(1 + GPU.len());
-    draw_cells(pen, theme, row, areas.cells);
+    cells(pen, theme, &row.cells, areas.cells);
     pen.skip(1);
     draw_figures(pen, theme, app, row);
 }
@@ -266,7 +200,7 @@ fn draw_short(pen: &mut Pen<'_>, theme: Theme, app: &App, row: &HostRow<'_>) {
         pen.rest(words, theme.dim());
         return;
     }
-    draw_cells(pen, theme, row, areas.cells);
+    cells(pen, theme, &row.cells, areas.cells);
 }
 
 /// Draws the figures of a host, or why there are none.
@@ -289,120 +223,44 @@ fn draw_figures(pen: &mut Pen<'_>, theme: Theme, app: &App, row: &HostRow<'_>) {
         return;
     }
     let Some(overview) = row.overview else { return };
-    for (_, width, figure) in fitting_figures(pen.room()) {
-        let (text, style) = figure_of(theme, overview, *figure);
-        pen.cell(text, *width, Align::Right, style).skip(1);
-    }
-    pen.skip(1);
-    who(pen, theme, app, row, overview);
+    host_line::figures(pen, theme, &overview.into());
+    draw_who(pen, theme, app, row, overview);
 }
 
-/// A figure of a host, and its style.
-fn figure_of(theme: Theme, overview: &HostOverview, figure: HostSort) -> (String, Style) {
-    let text = match figure {
-        HostSort::Free => {
-            let free = overview.count(GpuState::Free);
-            let style = if free > 0 {
-                theme.accent()
-            } else {
-                theme.dim()
-            };
-            return (free.to_string(), style);
-        }
-        HostSort::Memory => memory(overview),
-        HostSort::Sm => overview
-            .sm
-            .map_or_else(|| "?".to_owned(), |sm| sm.to_string()),
-        HostSort::Power => power(overview),
-        HostSort::Name | HostSort::Trouble => String::new(),
-    };
-    (text, theme.text())
-}
-
-/// Writes the users of a host in their hues, each with the number of its GPUs, and the jobs.
-fn who(pen: &mut Pen<'_>, theme: Theme, app: &App, row: &HostRow<'_>, overview: &HostOverview) {
+/// Writes what is special about a host, its users and its jobs.
+fn draw_who(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    row: &HostRow<'_>,
+    overview: &HostOverview,
+) {
     for note in [&row.clock, &row.sees_some].into_iter().flatten() {
         pen.put(note, theme.notable()).skip(2);
     }
     let model = app.fleet().host(row.host);
-    for (place, (user, gpus)) in overview.users.iter().enumerate() {
-        let left = overview.users.len() - place;
-        let words = format!("{user} {gpus}");
-        // The last user needs no room for the count of others.
-        let others = if left > 1 { ", +99".len() } else { 0 };
-        if words.width() + others > pen.room() && place > 0 {
-            pen.put(format!(", +{left}"), theme.dim());
-            return;
-        }
-        if place > 0 {
-            pen.put(", ", theme.dim());
-        }
-        let hue = model.and_then(|model| model.user_hue(user));
-        pen.put(user.as_str(), theme.user(hue))
-            .put(format!(" {gpus}"), theme.text());
-    }
-    for (place, job) in overview.jobs.iter().enumerate() {
-        if job.origin.as_str().width() + 2 > pen.room() {
-            return;
-        }
-        let before = if place == 0 { "  " } else { ", " };
-        pen.put(before, theme.dim())
-            .put(job.origin.as_str(), theme.dim());
-    }
+    let users: Vec<HostUser<'_>> = overview
+        .users
+        .iter()
+        .map(|(user, gpus)| {
+            let hue = model.and_then(|model| model.user_hue(user));
+            (user, *gpus, hue)
+        })
+        .collect();
+    let jobs: Vec<&str> = overview
+        .jobs
+        .iter()
+        .map(|job| job.origin.as_str())
+        .collect();
+    host_line::who(pen, theme, &users, &jobs);
 }
 
-/// `421/637G`, with `≥` where the memory of a GPU is not known.
-fn memory(overview: &HostOverview) -> String {
-    match (overview.memory_used, overview.memory_total) {
-        (Ok(used), Ok(total)) => {
-            let bound = if used.is_lower_bound { "≥" } else { "" };
-            format!("{bound}{:.0}/{:.0}G", used.bytes.gib(), total.bytes.gib())
-        }
-        _ => "?".to_owned(),
-    }
-}
-
-/// `4.1 kW`
-fn power(overview: &HostOverview) -> String {
-    overview.power.map_or_else(
-        || "?".to_owned(),
-        |watts| format!("{:.1} kW", watts / 1000.0),
-    )
-}
-
-/// Draws one cell for each GPU.
-fn draw_cells(pen: &mut Pen<'_>, theme: Theme, row: &HostRow<'_>, width: usize) {
-    let fits = row.cells.len() <= width;
-    let shown = if fits { row.cells.len() } else { width - 1 };
-    for (state, hue) in &row.cells[..shown] {
-        pen.put(glyph(*state), cell_style(theme, *state, *hue));
-    }
-    if !fits {
-        pen.put("…", theme.dim());
-    }
-    pen.skip(width - shown - usize::from(!fits));
-}
-
-fn glyph(state: GpuState) -> &'static str {
-    match state {
-        GpuState::Sick => "x",
-        GpuState::Unknown => "?",
-        GpuState::Leak => "L",
-        GpuState::Orphan => "o",
-        GpuState::HeldIdle => "h",
-        GpuState::NearlyFull => "▓",
-        GpuState::Busy => "█",
-        GpuState::Free => "·",
-    }
-}
-
-fn cell_style(theme: Theme, state: GpuState, hue: Option<UserHue>) -> Style {
-    match state {
-        GpuState::Sick | GpuState::Leak => theme.severity(Severity::Bad),
-        GpuState::Orphan | GpuState::HeldIdle => theme.severity(Severity::Notable),
-        GpuState::Unknown | GpuState::Free => theme.dim(),
-        GpuState::NearlyFull | GpuState::Busy => theme.edge(Fill::User(hue)),
-    }
+/// Draws the headings of the table.
+fn draw_headings(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    let view = &app.fleet_view;
+    let (areas, hosts) = (&view.areas, view.hosts.len());
+    let below = hosts.saturating_sub(view.first + areas.capacity());
+    host_line::headings(buffer, theme, area, areas, view.sort, view.first + below);
 }
 
 /// Draws the figures of the host under the cursor, where the hosts are in columns.
@@ -426,58 +284,28 @@ fn draw_selected(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if row.state.is_none()
         && let Some(overview) = row.overview
     {
-        let free = overview.count(GpuState::Free);
-        pen.skip(1)
-            .put(format!("{free} free  {}  ", memory(overview)), theme.text())
-            .put(
-                overview
-                    .sm
-                    .map_or_else(String::new, |sm| format!("SM {sm}  ")),
-                theme.text(),
-            )
-            .put(format!("{}  ", power(overview)), theme.text());
-        who(&mut pen, theme, app, &row, overview);
+        host_line::selected(&mut pen, theme, &overview.into());
+        draw_who(&mut pen, theme, app, &row, overview);
         return;
     }
     draw_figures(&mut pen, theme, app, &row);
 }
 
-/// Draws the hosts with free GPUs: `FREE 14 GPUs: gpu-05 8, gpu-04 4`.
+/// Draws the hosts with free GPUs.
 fn draw_free(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else {
-        return;
-    };
     let free = app.free_gpus();
-    let count: usize = free.iter().map(|(_, gpus)| gpus).sum();
-    pen.put("FREE ", theme.head());
-    if count == 0 {
-        pen.put(" no GPU", theme.dim());
-        return;
-    }
-    let noun = if count == 1 { "GPU" } else { "GPUs" };
-    pen.put(format!(" {count} {noun}: "), theme.text());
-    let hosts: Vec<String> = free
-        .iter()
-        .map(|(name, gpus)| format!("{name} {gpus}"))
-        .collect();
-    list(&mut pen, theme, &hosts);
+    let hosts: Vec<(&str, usize)> = free.iter().map(|(name, gpus)| (*name, *gpus)).collect();
+    host_line::free(buffer, theme, area, &hosts);
 }
 
-/// Draws the users of all hosts: `USERS alice 24, bob 12`.
+/// Draws the users of all hosts.
 fn draw_users(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(mut pen) = Pen::at(buffer, area, 0) else {
-        return;
-    };
     let users = app.fleet_users();
-    if users.is_empty() {
-        return;
-    }
-    pen.put("USERS", theme.head()).skip(1);
-    let users: Vec<String> = users
+    let users: Vec<(&str, usize)> = users
         .iter()
-        .map(|(name, gpus)| format!("{name} {gpus}"))
+        .map(|(name, gpus)| (name.as_str(), *gpus))
         .collect();
-    list(&mut pen, theme, &users);
+    host_line::users(buffer, theme, area, &users);
 }
 
 /// Draws the jobs with the most GPUs: `JOBS  slurm 4242 llama  alice  64 ranks on 8 hosts, 63 seen`.
@@ -516,34 +344,4 @@ fn draw_jobs(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.select(theme, area);
         }
     }
-}
-
-/// Writes the items that fit, separated by commas, and the number of the others.
-fn list(pen: &mut Pen<'_>, theme: Theme, items: &[String]) {
-    for (place, item) in items.iter().enumerate() {
-        let left = items.len() - place;
-        let after = if left > 1 { ", +999".len() } else { 0 };
-        let before = if place > 0 { ", " } else { "" };
-        if before.len() + item.width() + after > pen.room() {
-            pen.put(format!("{before}+{left}"), theme.dim());
-            return;
-        }
-        pen.put(before, theme.dim()).put(item, theme.text());
-    }
-}
-
-/// Returns a name in at most this many columns. A longer one has `…` in its middle: the beginning
-/// and the end of names of hosts differ more often.
-fn middle_cut(name: &str, width: usize) -> String {
-    if name.width() <= width {
-        return name.to_owned();
-    }
-    let letters: Vec<char> = name.chars().collect();
-    let (head, tail) = (width.saturating_sub(1) / 2, width / 2);
-    let tail = tail.min(width.saturating_sub(1 + head));
-    let end: String = letters[letters.len().saturating_sub(tail)..]
-        .iter()
-        .collect();
-    let start: String = letters.iter().take(head).collect();
-    format!("{start}…{end}")
 }

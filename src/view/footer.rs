@@ -49,7 +49,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-fn typed(pen: &mut Pen<'_>, theme: Theme, prompt: &str, input: &Input) {
+pub(super) fn typed(pen: &mut Pen<'_>, theme: Theme, prompt: &str, input: &Input) {
     let value = input.value();
     let before: String = value.chars().take(input.cursor()).collect();
     let under = value.chars().nth(input.cursor()).unwrap_or(' ');

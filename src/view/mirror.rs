@@ -55,10 +55,15 @@ impl Samples {
             .into_iter()
             .map(|held| held.and_then(|held| held.share_of(all)))
             .collect();
+        Self::of_shares(shares, fill)
+    }
+
+    /// Returns these shares of a graph's height, two for each cell.
+    pub(super) fn of_shares(shares: Vec<Option<f64>>, fill: Fill) -> Self {
         let known = || shares.iter().flatten().copied();
         let change = known().fold(0.0, f64::max) - known().fold(1.0, f64::min);
         Self {
-            is_steady: change < STEADY,
+            is_steady: change < STEADY && fill != Fill::Busy,
             shares,
             fill,
         }

@@ -80,7 +80,7 @@ pub(crate) struct FleetAreas {
 impl FleetAreas {
     /// Divides the body of the screen. `troubles_before` is the number of rows that the troubles
     /// had.
-    pub(super) fn divide(shape: &FleetShape, troubles_before: u16) -> Self {
+    pub(in crate::app) fn divide(shape: &FleetShape, troubles_before: u16) -> Self {
         let FleetShape { body, hosts, .. } = *shape;
         let name = shape.name.clamp(NARROWEST_NAME, WIDEST_NAME);
         let name = name.min((usize::from(body.width) / 3).max(NARROWEST_NAME));
@@ -164,7 +164,7 @@ impl FleetAreas {
 
     /// The place of the first host on the screen, so that the cursor is visible and no column is
     /// blank while hosts are scrolled out. Columns scroll whole.
-    pub(super) fn first_host(&self, first: usize, cursor: usize, hosts: usize) -> usize {
+    pub(in crate::app) fn first_host(&self, first: usize, cursor: usize, hosts: usize) -> usize {
         let rows = match self.grid {
             HostGrid::Table => 1,
             HostGrid::Columns { .. } => self.rows_of_column(),

@@ -30,7 +30,7 @@ pub(crate) enum HostSort {
 }
 
 /// The place of a host in a sort order: whether the figure is unknown, and the figure.
-pub(super) type HostSortKey = (bool, Reverse<u64>);
+pub(in crate::app) type HostSortKey = (bool, Reverse<u64>);
 
 impl HostSort {
     /// The order so many places further.
@@ -70,7 +70,7 @@ impl HostSort {
 }
 
 /// A key by which `gpu-9` comes before `gpu-10`: the text before each number, and the number.
-pub(super) fn natural_order(name: &str) -> Vec<(String, u64)> {
+pub(in crate::app) fn natural_order(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {

@@ -1,0 +1,430 @@
+//! The state of the cluster view: the hosts that a Prometheus server knows, with a cursor, a filter
+//! and an order, and the questions that are due.
+//!
+//! [`ClusterApp::update`] takes each event and returns the effects that the session is to perform.
+
+mod cluster_input;
+mod cluster_rows;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tui_input::Input;
+
+pub(crate) use self::cluster_input::KEYS;
+pub(crate) use self::cluster_rows::ClusterRow;
+use super::fleet::fleet_areas::{FleetAreas, FleetShape};
+use super::fleet::host_sort::HostSort;
+use super::input::notice::Notice;
+use super::layout::Area;
+use crate::base::terminal::Background;
+use crate::base::time::{ViewerClock, ViewerTime};
+use crate::model::cluster::{Cluster, ClusterHostId, ClusterRound, ClusterTrouble, RoundKind};
+use crate::protocol::series::{QuestionSpan, SeriesAnswer, SeriesQuestion};
+
+/// The least time between two rounds of questions about all hosts.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The rounds of totals after which the exporters are looked for again.
+const LOOKS_AGAIN: u32 = 20;
+
+/// The past that the graphs show, and the time between two of its points.
+pub(crate) const PAST: QuestionSpan = QuestionSpan {
+    length: Duration::from_hours(1),
+    step: Duration::from_mins(1),
+};
+
+/// The rows of the panel with the GPUs of the host under the cursor, and the least height of the
+/// screen's body with a panel.
+const PANEL_ROWS: u16 = 9;
+const BODY_WITH_PANEL: u16 = 20;
+
+/// The most hosts whose GPUs are asked for at once.
+const MOST_HOSTS_IN_ROWS: usize = 400;
+
+/// An event of the cluster view.
+#[derive(Debug)]
+pub(crate) enum ClusterEvent {
+    Key(crossterm::event::KeyEvent),
+    Mouse(crossterm::event::MouseEvent),
+    Paste(String),
+    Resized(u16, u16),
+    Background(Background),
+    Clock(ViewerClock),
+    /// Time has passed.
+    Tick(ViewerTime),
+    /// The server has answered the questions of a round, or could not.
+    Answered(RoundKind, u64, Result<Vec<SeriesAnswer>, String>),
+    /// A sentence for the user.
+    Said(String),
+}
+
+/// An effect that the session is to perform.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ClusterEffect {
+    /// Ask the server: the kind of the round, its number, and the questions.
+    Ask(RoundKind, u64, Vec<SeriesQuestion>),
+    /// Open this host over ssh.
+    Open(String),
+    Redraw,
+    Suspend,
+    Quit,
+}
+
+/// The list on the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ClusterList {
+    #[default]
+    Hosts,
+    AllGpus,
+}
+
+/// The layer over the lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ClusterMode {
+    #[default]
+    Lists,
+    /// The filter is being typed.
+    Filter,
+    Help,
+}
+
+/// A place in a list, and the first line of the list on the screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ListPlace {
+    pub(crate) cursor: usize,
+    pub(crate) first: usize,
+}
+
+/// The areas of the screen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClusterAreas {
+    pub(crate) header: Area,
+    pub(crate) fleet: FleetAreas,
+    /// The GPUs and the past of the host under the cursor; no row where there is no room.
+    pub(crate) panel: Area,
+    /// All GPUs, in place of the hosts.
+    pub(crate) gpus: Area,
+    pub(crate) footer: Area,
+}
+
+/// A failure of the server, and the time since.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerTrouble {
+    pub(crate) sentence: String,
+    pub(crate) age: ViewerTime,
+}
+
+/// The state of the cluster view.
+#[derive(Debug)]
+pub(crate) struct ClusterApp {
+    /// The server, as it was typed.
+    pub(crate) server: String,
+    pub(crate) cluster: Cluster,
+    pub(crate) size: (u16, u16),
+    pub(crate) areas: ClusterAreas,
+    pub(crate) list: ClusterList,
+    pub(crate) mode: ClusterMode,
+    pub(crate) filter: Input,
+    pub(crate) sort: HostSort,
+    pub(crate) is_inverted: bool,
+    /// The hosts that the filter lets through, in their order.
+    pub(crate) hosts: Vec<ClusterHostId>,
+    /// The GPUs that the filter lets through, in their order: the host, and the place on it.
+    pub(crate) gpus: Vec<(ClusterHostId, usize)>,
+    pub(crate) host_place: ListPlace,
+    pub(crate) gpu_place: ListPlace,
+    pub(crate) trouble_place: ListPlace,
+    /// Whether the cursor is in the troubles.
+    pub(crate) is_in_troubles: bool,
+    pub(crate) troubles: Vec<ClusterTrouble>,
+    /// The host under the cursor, which the cursor follows; `None` until the user moves it.
+    selected: Option<ClusterHostId>,
+    pub(crate) server_trouble: Option<ServerTrouble>,
+    pub(crate) notice: Notice,
+    pub(crate) clock: Option<ViewerClock>,
+    pub(crate) background: Option<Background>,
+    /// The rounds that were asked for and not answered, by their kinds.
+    asked: BTreeMap<RoundKind, (u64, ClusterRound)>,
+    next_round: u64,
+    /// The time until the totals are asked for again.
+    due_in: ViewerTime,
+    /// The rounds of totals so far.
+    totals: u32,
+    /// The hosts whose GPUs and past were asked for last.
+    rows_of: Vec<ClusterHostId>,
+    /// Whether it was asked for the hosts whose samples ended before gputop began.
+    has_asked_for_ended: bool,
+}
+
+impl ClusterApp {
+    /// Returns the state before the first answer. The first event brings the first question.
+    pub(crate) fn new(server: String, filter: &str) -> Self {
+        Self {
+            server,
+            cluster: Cluster::default(),
+            size: (0, 0),
+            areas: ClusterAreas::default(),
+            list: ClusterList::default(),
+            mode: ClusterMode::default(),
+            filter: Input::new(filter.to_owned()),
+            sort: HostSort::default(),
+            is_inverted: false,
+            hosts: Vec::new(),
+            gpus: Vec::new(),
+            host_place: ListPlace::default(),
+            gpu_place: ListPlace::default(),
+            trouble_place: ListPlace::default(),
+            is_in_troubles: false,
+            troubles: Vec::new(),
+            selected: None,
+            server_trouble: None,
+            notice: Notice::default(),
+            clock: None,
+            background: None,
+            asked: BTreeMap::new(),
+            next_round: 0,
+            due_in: ViewerTime::ZERO,
+            totals: 0,
+            rows_of: Vec::new(),
+            has_asked_for_ended: false,
+        }
+    }
+
+    /// Takes an event in, and returns what is to be done.
+    pub(crate) fn update(&mut self, event: ClusterEvent) -> Vec<ClusterEffect> {
+        let mut effects = Vec::new();
+        let is_change = !matches!(event, ClusterEvent::Tick(_) | ClusterEvent::Clock(_));
+        match event {
+            ClusterEvent::Key(key) => {
+                self.notice.clear();
+                effects.extend(self.press(key));
+            }
+            ClusterEvent::Mouse(mouse) => effects.extend(self.click(mouse)),
+            ClusterEvent::Paste(text) => self.paste(&text),
+            ClusterEvent::Resized(columns, rows) => self.size = (columns, rows),
+            ClusterEvent::Background(background) => self.background = Some(background),
+            ClusterEvent::Clock(clock) => self.clock = Some(clock),
+            ClusterEvent::Said(sentence) => self.notice.set(sentence),
+            ClusterEvent::Tick(elapsed) => self.advance(elapsed),
+            ClusterEvent::Answered(kind, number, answers) => self.take(kind, number, answers),
+        }
+        if is_change {
+            self.settle();
+        }
+        if self.due_in == ViewerTime::ZERO {
+            effects.push(self.ask_for_totals());
+        }
+        effects.extend(self.ask_for_rows());
+        // Only now: the hosts that are there come first.
+        if !self.has_asked_for_ended && !self.rows_of.is_empty() {
+            self.has_asked_for_ended = true;
+            let round = self.cluster.ended_round();
+            effects.push(self.ask(round));
+        }
+        effects
+    }
+
+    fn advance(&mut self, elapsed: ViewerTime) {
+        self.notice.advance(elapsed);
+        if let Some(clock) = &mut self.clock {
+            *clock += elapsed;
+        }
+        if let Some(trouble) = &mut self.server_trouble {
+            trouble.age += elapsed;
+        }
+        self.due_in = self.due_in.left_after(elapsed).unwrap_or(ViewerTime::ZERO);
+    }
+
+    /// The time between two rounds of questions about all hosts.
+    pub(crate) fn interval(&self) -> Duration {
+        let between_samples = self.cluster.interval.unwrap_or_default();
+        between_samples.max(SHORTEST_INTERVAL)
+    }
+
+    fn ask(&mut self, round: ClusterRound) -> ClusterEffect {
+        self.next_round += 1;
+        let (number, kind) = (self.next_round, round.kind);
+        let questions = round.questions.clone();
+        self.asked.insert(kind, (number, round));
+        ClusterEffect::Ask(kind, number, questions)
+    }
+
+    fn ask_for_totals(&mut self) -> ClusterEffect {
+        self.due_in = ViewerTime::new(self.interval());
+        let round = self
+            .cluster
+            .totals_round(self.totals.is_multiple_of(LOOKS_AGAIN));
+        self.totals = self.totals.wrapping_add(1);
+        self.ask(round)
+    }
+
+    /// Asks at once, at the request of the user.
+    fn ask_now(&mut self) {
+        (self.due_in, self.totals) = (ViewerTime::ZERO, 0);
+    }
+
+    /// Asks for the GPUs and the past of the hosts on the screen, if they are others than before.
+    fn ask_for_rows(&mut self) -> Vec<ClusterEffect> {
+        let shown = self.shown_hosts();
+        if shown.is_empty() || shown.iter().all(|host| self.rows_of.contains(host)) {
+            return Vec::new();
+        }
+        self.rows_of.clone_from(&shown);
+        let rows = self.cluster.rows_round(shown.clone());
+        let past = self.cluster.past_round(shown, PAST);
+        vec![self.ask(rows), self.ask(past)]
+    }
+
+    /// The hosts on the screen.
+    fn shown_hosts(&self) -> Vec<ClusterHostId> {
+        match self.list {
+            ClusterList::Hosts => {
+                let count = self.areas.fleet.capacity().min(MOST_HOSTS_IN_ROWS);
+                let shown = self.hosts.iter().skip(self.host_place.first).take(count);
+                shown.cloned().collect()
+            }
+            // All GPUs were asked for.
+            ClusterList::AllGpus => Vec::new(),
+        }
+    }
+
+    fn take(&mut self, kind: RoundKind, number: u64, answers: Result<Vec<SeriesAnswer>, String>) {
+        let Some((known, round)) = self.asked.remove(&kind) else {
+            return;
+        };
+        if known != number {
+            self.asked.insert(kind, (known, round));
+            return;
+        }
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(sentence) => {
+                if kind == RoundKind::Rows || kind == RoundKind::Past {
+                    self.rows_of.clear();
+                }
+                let age = ViewerTime::ZERO;
+                self.server_trouble = Some(ServerTrouble { sentence, age });
+                return;
+            }
+        };
+        self.server_trouble = None;
+        let has_new_exporters = self.cluster.take(&round, &answers);
+        if kind != RoundKind::Totals {
+            return;
+        }
+        if has_new_exporters {
+            self.due_in = ViewerTime::ZERO;
+        } else {
+            // The rows are as old as the totals were.
+            self.rows_of.clear();
+        }
+    }
+
+    /// Whether this round is still to be answered.
+    pub(crate) fn awaits(&self, kind: RoundKind) -> bool {
+        self.asked.contains_key(&kind)
+    }
+
+    /// The host under the cursor; `None` without hosts.
+    pub(crate) fn selected_host(&self) -> Option<&ClusterHostId> {
+        match self.list {
+            ClusterList::Hosts => self.hosts.get(self.host_place.cursor),
+            ClusterList::AllGpus => {
+                let (host, _) = self.gpus.get(self.gpu_place.cursor)?;
+                Some(host)
+            }
+        }
+    }
+
+    /// Brings the lists, the cursors and the areas up to date.
+    fn settle(&mut self) {
+        self.sort_hosts();
+        self.sort_gpus();
+        self.troubles = self.cluster.troubles();
+        let (width, height) = self.size;
+        let row = |y: u16| Area {
+            x: 0,
+            y,
+            width,
+            height: 1,
+        };
+        let body = Area {
+            x: 1,
+            y: 1,
+            width: width.saturating_sub(2),
+            height: height.saturating_sub(2),
+        };
+        let panel = if body.height >= BODY_WITH_PANEL && self.list == ClusterList::Hosts {
+            PANEL_ROWS.min(body.height / 3 + 1)
+        } else {
+            0
+        };
+        let above = Area {
+            height: body.height - panel,
+            ..body
+        };
+        let names = self.hosts.iter().map(|host| self.cluster.shown_name(host));
+        let widest = names.map(|name| name.chars().count()).max();
+        let cells = self.hosts.iter().filter_map(|id| self.cluster.host(id));
+        self.is_in_troubles &= self.trouble_count() > 0;
+        let fleet = FleetAreas::divide(
+            &FleetShape {
+                body: above,
+                troubles: self.trouble_count(),
+                is_in_troubles: self.is_in_troubles,
+                hosts: self.hosts.len(),
+                name: widest.unwrap_or(0),
+                cells: cells.map(|host| host.figures.gpus).max().unwrap_or(1),
+                jobs: 0,
+                is_in_jobs: false,
+            },
+            self.areas.fleet.troubles.height,
+        );
+        self.areas = ClusterAreas {
+            header: row(0),
+            fleet,
+            panel: Area {
+                y: body.y + above.height,
+                height: panel,
+                ..body
+            },
+            gpus: Area {
+                y: fleet.troubles.y + fleet.troubles.height,
+                height: body.height.saturating_sub(fleet.troubles.height),
+                ..body
+            },
+            footer: row(height.saturating_sub(1)),
+        };
+        let hosts = &mut self.host_place;
+        hosts.cursor = hosts.cursor.min(self.hosts.len().saturating_sub(1));
+        hosts.first = fleet.first_host(hosts.first, hosts.cursor, self.hosts.len());
+        let (troubles, gpus) = (
+            self.trouble_count(),
+            usize::from(self.areas.gpus.height).saturating_sub(1),
+        );
+        scroll(&mut self.gpu_place, self.gpus.len(), gpus);
+        let rows = usize::from(fleet.troubles.height);
+        if self.is_in_troubles {
+            scroll(&mut self.trouble_place, troubles, rows);
+        } else {
+            self.trouble_place = ListPlace::default();
+        }
+    }
+
+    /// The lines of troubles: that of the server, and those of hosts.
+    pub(crate) fn trouble_count(&self) -> usize {
+        self.troubles.len() + usize::from(self.server_trouble.is_some())
+    }
+}
+
+/// Keeps the cursor in a list of this length, and on the screen of so many rows.
+fn scroll(place: &mut ListPlace, length: usize, rows: usize) {
+    let rows = rows.max(1);
+    place.cursor = place.cursor.min(length.saturating_sub(1));
+    place.first = place
+        .first
+        .min(place.cursor)
+        .max((place.cursor + 1).saturating_sub(rows))
+        .min(length.saturating_sub(rows));
+}

@@ -1,0 +1,144 @@
+//! The hosts of a cluster, as a Prometheus server knows them: the totals of all hosts, and the GPUs
+//! of those that are on the screen.
+//!
+//! The server answers questions ([`mod@questions`]) about the series of several exporters
+//! ([`mod@known_exporter`]). Processes are not among them, so nothing here says what a process does.
+
+mod answers;
+mod host;
+mod known_exporter;
+mod questions;
+mod rounds;
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::host::span;
+pub(crate) use self::host::{
+    ClusterFigures, ClusterGpu, ClusterGpuKey, ClusterHost, ClusterHostId, ClusterOwner, HostPast,
+    HostSelector,
+};
+pub(crate) use self::known_exporter::Figure;
+use self::known_exporter::SeriesForm;
+pub(crate) use self::rounds::{ClusterRound, RoundKind};
+use super::UserHues;
+use super::health::TroubleRank;
+use crate::base::text::Text;
+
+/// The hosts of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    /// The exporters whose series there are, the best first.
+    forms: Vec<SeriesForm>,
+    hosts: BTreeMap<ClusterHostId, ClusterHost>,
+    /// The domain that the names of all hosts end with; empty where there is none.
+    domain: String,
+    /// Whether the hosts belong to several clusters.
+    has_clusters: bool,
+    /// The users or teams of all hosts, each with the number of GPUs, the most first.
+    pub(crate) owners: Vec<(Text, usize)>,
+    pub(crate) hues: UserHues,
+    /// The time between two samples, as a rule; `None` before it is known.
+    pub(crate) interval: Option<Duration>,
+    /// The server's clock at its latest answer, in seconds since 1970.
+    pub(crate) now: Option<f64>,
+    /// The reason why the server says that an answer is not complete.
+    pub(crate) warning: Option<Text>,
+    /// Whether there are more GPUs in trouble than the server was asked for.
+    pub(crate) has_more_troubles: bool,
+    /// Whether the server has answered at least once.
+    pub(crate) is_known: bool,
+}
+
+/// A trouble in a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClusterTrouble {
+    pub(crate) host: ClusterHostId,
+    /// The GPUs, by their indices; none for the whole host.
+    pub(crate) gpus: Vec<String>,
+    /// `None` for a GPU that is held idle, which is no trouble of the host.
+    pub(crate) rank: Option<TroubleRank>,
+    pub(crate) sentence: String,
+}
+
+impl Cluster {
+    /// The hosts, in the order of their names.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (&ClusterHostId, &ClusterHost)> {
+        self.hosts.iter()
+    }
+
+    pub(crate) fn host(&self, id: &ClusterHostId) -> Option<&ClusterHost> {
+        self.hosts.get(id)
+    }
+
+    /// The exporters that are read, the best first.
+    pub(crate) fn exporters(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.forms.iter().map(|form| form.exporter().name).collect();
+        names.dedup();
+        names
+    }
+
+    /// The domain that the names of all hosts end with, as in `.cluster.example.org`; empty where they
+    /// have none in common.
+    fn common_domain(&self) -> &str {
+        let domain = |id: &'_ ClusterHostId| {
+            let name = id.name.as_str();
+            let is_address = name.parse::<IpAddr>().is_ok();
+            let dot = name.find('.').filter(|_| !is_address);
+            dot.map_or(name.len(), |dot| dot)
+        };
+        let mut hosts = self.hosts.keys();
+        let Some(first) = hosts.next() else { return "" };
+        let common = &first.name.as_str()[domain(first)..];
+        let is_common = hosts.all(|id| id.name.as_str()[domain(id)..] == *common);
+        if is_common { common } else { "" }
+    }
+
+    /// The name of a host on the screen: without the domain that all hosts have, and with the cluster
+    /// where there are several.
+    pub(crate) fn shown_name(&self, id: &ClusterHostId) -> String {
+        let name = id.name.as_str();
+        let name = name.strip_suffix(self.domain.as_str()).unwrap_or(name);
+        match &id.cluster {
+            Some(cluster) if self.has_clusters => format!("{cluster}/{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Whether the hosts belong to several clusters, so that a name needs the cluster beside it.
+    fn are_in_clusters(&self) -> bool {
+        let mut clusters = self.hosts.keys().map(|id| &id.cluster);
+        let first = clusters.next();
+        clusters.any(|cluster| Some(cluster) != first)
+    }
+
+    /// The time for which a host has had no samples; `None` while it has some. Zero where they ended
+    /// before gputop first asked.
+    pub(crate) fn silence(&self, host: &ClusterHost) -> Option<Duration> {
+        if !host.is_silent {
+            return None;
+        }
+        let silence = self
+            .now
+            .zip(host.last_seen)
+            .and_then(|(now, seen)| span(now - seen));
+        Some(silence.unwrap_or(Duration::ZERO))
+    }
+
+    /// The rank of the most urgent trouble of a host; `None` without one.
+    pub(crate) fn worst_of(&self, host: &ClusterHost) -> Option<TroubleRank> {
+        host.worst(self.silence(host))
+    }
+
+    /// The troubles of all hosts, the most urgent first; GPUs that are held idle come last.
+    pub(crate) fn troubles(&self) -> Vec<ClusterTrouble> {
+        let mut troubles: Vec<ClusterTrouble> = self
+            .hosts
+            .iter()
+            .flat_map(|(id, host)| host.troubles(id, self.silence(host)))
+            .collect();
+        troubles.sort_by_key(|trouble| (trouble.rank.is_none(), trouble.rank));
+        troubles
+    }
+}

@@ -1,0 +1,449 @@
+//! Takes the answers of a round into the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::host::{GpuFlag, span, whole};
+use super::known_exporter::{Figure, SeriesForm};
+use super::questions::{COUNTED, MOST_TROUBLES};
+use super::rounds::RoundPart;
+use super::{
+    Cluster, ClusterFigures, ClusterGpu, ClusterGpuKey, ClusterHost, ClusterHostId, ClusterOwner,
+    ClusterRound, HostPast, HostSelector, RoundKind,
+};
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Percent};
+use crate::protocol::series::{Series, SeriesAnswer};
+
+/// The most hosts that are kept.
+const MOST_HOSTS: usize = 20_000;
+
+/// The most GPUs of a host that are kept.
+const MOST_GPUS: usize = 512;
+
+/// The most users and jobs of a GPU that are kept.
+const MOST_OWNERS: usize = 16;
+
+/// The least and the most time between two samples that is believed.
+const INTERVALS: (f64, f64) = (1.0, 300.0);
+
+/// The figures and the troubles of a host in one round.
+struct FoundHost {
+    selector: HostSelector,
+    figures: ClusterFigures,
+    flags: Vec<GpuFlag>,
+}
+
+impl Cluster {
+    /// Takes the answers of a round in. Returns whether there are exporters that were not known, so
+    /// that the totals are to be asked for at once.
+    pub(crate) fn take(&mut self, round: &ClusterRound, answers: &[SeriesAnswer]) -> bool {
+        let times = answers.iter().flat_map(|answer| &answer.series);
+        let latest = times.filter_map(|series| series.points.last()).next_back();
+        if let Some(point) = latest
+            && round.kind != RoundKind::Past
+        {
+            self.now = Some(point.time);
+        }
+        let parts = || round.parts.iter().copied().zip(answers);
+        match round.kind {
+            RoundKind::Totals => return self.take_totals(parts()),
+            RoundKind::Rows | RoundKind::AllGpus => self.take_gpus(round, parts()),
+            RoundKind::Past => self.take_past(round, parts()),
+            RoundKind::Ended => self.take_ended(parts()),
+        }
+        false
+    }
+
+    fn take_totals<'a>(
+        &mut self,
+        parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)> + Clone,
+    ) -> bool {
+        self.is_known = true;
+        self.warning = parts.clone().find_map(|(_, answer)| answer.warning.clone());
+        let mut forms: BTreeSet<SeriesForm> = BTreeSet::new();
+        let asks_for_forms = parts
+            .clone()
+            .any(|(part, _)| matches!(part, RoundPart::Exporters { .. }));
+        let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
+        let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
+        self.has_more_troubles = false;
+        for (part, answer) in parts {
+            match part {
+                RoundPart::Exporters { by_instance } => {
+                    let signs = answer.series.iter();
+                    let signs = signs.filter_map(|series| series.label("sign"));
+                    forms.extend(
+                        signs.filter_map(|sign| SeriesForm::of_sign(sign.as_str(), by_instance)),
+                    );
+                }
+                RoundPart::Samples => {
+                    self.interval = answer.series.first().and_then(value_of).map(interval);
+                }
+                RoundPart::Owners(form) => {
+                    for series in &answer.series {
+                        let name = first_label(series, form.exporter().owner_labels);
+                        if let (Some(name), Some(gpus)) = (name, value_of(series)) {
+                            *owners.entry(name.clone()).or_default() += count(gpus);
+                        }
+                    }
+                }
+                RoundPart::Gpus(form) => take_hosts(&mut found, form, answer),
+                RoundPart::Troubles(form, figure) => {
+                    self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
+                    each_host(&mut found, form, answer, |host, series, value| {
+                        let gpu = gpu_key(form, series);
+                        host.flags.push(GpuFlag { gpu, figure, value });
+                    });
+                }
+                RoundPart::Ages(form) => each_host(&mut found, form, answer, |host, _, value| {
+                    host.figures.age = span(value);
+                }),
+                RoundPart::OfHosts(form, figure) => {
+                    each_host(&mut found, form, answer, |host, _, value| {
+                        host.figures.set(figure, value);
+                    });
+                    if figure == Figure::Free {
+                        // No series: none of its GPUs is free.
+                        let of_form = found.values_mut();
+                        for host in of_form.filter(|host| host.selector.form == form) {
+                            host.figures.free.get_or_insert(0);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let before = self.forms.len();
+        // The first round asks for the exporters alone.
+        if before > 0 {
+            self.take_found(found);
+        }
+        if asks_for_forms {
+            self.forms = forms.into_iter().collect();
+        }
+        let mut owners: Vec<(Text, usize)> = owners.into_iter().collect();
+        owners.sort_by_key(|(_, gpus)| std::cmp::Reverse(*gpus));
+        for (name, _) in &owners {
+            self.hues.give(name);
+        }
+        self.owners = owners;
+        self.forms.len() > before
+    }
+
+    fn take_found(&mut self, mut found: BTreeMap<ClusterHostId, FoundHost>) {
+        let now = self.now;
+        for (id, host) in &mut self.hosts {
+            host.is_silent = !found.contains_key(id);
+        }
+        while found.len() > MOST_HOSTS {
+            found.pop_last();
+        }
+        for (
+            id,
+            FoundHost {
+                selector,
+                figures,
+                flags,
+            },
+        ) in found
+        {
+            let host = self
+                .hosts
+                .entry(id)
+                .or_insert_with(|| ClusterHost::new(selector.clone()));
+            host.selector = selector;
+            host.figures = figures;
+            host.flags = flags;
+            host.last_seen = now;
+            for gpu in &mut host.gpus {
+                gpu.judge(&host.flags);
+            }
+        }
+        while self.hosts.len() > MOST_HOSTS {
+            self.hosts.pop_last();
+        }
+        self.domain = self.common_domain().to_owned();
+        self.has_clusters = self.are_in_clusters();
+    }
+
+    fn take_gpus<'a>(
+        &mut self,
+        round: &ClusterRound,
+        parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>,
+    ) {
+        let mut found: BTreeMap<ClusterHostId, BTreeMap<ClusterGpuKey, ClusterGpu>> =
+            BTreeMap::new();
+        let mut each =
+            |form: SeriesForm,
+             answer: &SeriesAnswer,
+             take: &mut dyn FnMut(&mut ClusterGpu, &Series, f64)| {
+                for series in &answer.series {
+                    let (Some((id, _)), Some(value)) = (host_of(form, series), value_of(series))
+                    else {
+                        continue;
+                    };
+                    let gpus = found.entry(id).or_default();
+                    let key = gpu_key(form, series);
+                    if gpus.len() < MOST_GPUS || gpus.contains_key(&key) {
+                        let new = || ClusterGpu::new(key.clone());
+                        take(gpus.entry(key.clone()).or_insert_with(new), series, value);
+                    }
+                }
+            };
+        for (part, answer) in parts {
+            match part {
+                RoundPart::OfGpus(form, figure) => {
+                    each(form, answer, &mut |gpu, _, value| gpu.set(figure, value));
+                }
+                RoundPart::AgesOfGpus(form) => {
+                    each(form, answer, &mut |gpu, _, value| gpu.age = span(value));
+                }
+                RoundPart::OwnersOfGpus(form) => each(form, answer, &mut |gpu, series, _| {
+                    let owner = ClusterOwner {
+                        user: first_label(series, form.exporter().owner_labels).cloned(),
+                        job: first_label(series, form.exporter().job_labels).cloned(),
+                    };
+                    if gpu.owners.len() < MOST_OWNERS && !gpu.owners.contains(&owner) {
+                        gpu.owners.push(owner);
+                    }
+                }),
+                RoundPart::ModelsOfGpus(form) => each(form, answer, &mut |gpu, series, _| {
+                    gpu.model = form
+                        .model_label()
+                        .and_then(|label| series.label(label).cloned());
+                }),
+                _ => {}
+            }
+        }
+        let is_asked = |id: &ClusterHostId| round.hosts.is_empty() || round.hosts.contains(id);
+        for (id, host) in self.hosts.iter_mut().filter(|(id, _)| is_asked(id)) {
+            let gpus = found.remove(id).into_iter().flatten().map(|(_, gpu)| gpu);
+            // Another exporter may read the same host by another name of its GPUs.
+            let mut gpus: Vec<ClusterGpu> = gpus
+                .filter(|gpu| gpu.memory_used.is_some() || gpu.age.is_some())
+                .collect();
+            gpus.sort_by(|one, other| one.key.order().cmp(&other.key.order()));
+            for gpu in &mut gpus {
+                let before = host.gpus.iter().find(|before| before.key == gpu.key);
+                if gpu.model.is_none() {
+                    gpu.model = before.and_then(|before| before.model.clone());
+                }
+                gpu.judge(&host.flags);
+            }
+            host.gpus = gpus;
+        }
+    }
+
+    fn take_past<'a>(
+        &mut self,
+        round: &ClusterRound,
+        parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>,
+    ) {
+        let mut found: BTreeMap<ClusterHostId, HostPast> = BTreeMap::new();
+        let Some(end) = self.now else { return };
+        for (part, answer) in parts {
+            let RoundPart::Past(form, figure) = part else {
+                continue;
+            };
+            for series in &answer.series {
+                let Some((id, _)) = host_of(form, series) else {
+                    continue;
+                };
+                let past = found.entry(id).or_default();
+                past.end = past.end.max(end);
+                let points = series.points.iter().map(|point| (point.time, point.value));
+                match figure {
+                    Figure::Sm => past.sm = points.collect(),
+                    _ => past.memory_used = points.collect(),
+                }
+            }
+        }
+        for id in &round.hosts {
+            if let Some(host) = self.hosts.get_mut(id) {
+                host.past = found.remove(id);
+            }
+        }
+    }
+
+    fn take_ended<'a>(&mut self, parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>) {
+        for (part, answer) in parts {
+            let RoundPart::Ended(form) = part else {
+                continue;
+            };
+            for series in &answer.series {
+                let Some((id, selector)) = host_of(form, series) else {
+                    continue;
+                };
+                if self.hosts.len() < MOST_HOSTS {
+                    self.hosts.entry(id).or_insert_with(|| ClusterHost {
+                        is_silent: true,
+                        ..ClusterHost::new(selector)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is.
+fn take_hosts(
+    found: &mut BTreeMap<ClusterHostId, FoundHost>,
+    form: SeriesForm,
+    answer: &SeriesAnswer,
+) {
+    // Two exporters may say `gpu-01` and `gpu-01.example.org`.
+    let short_names: BTreeSet<String> = found
+        .values()
+        .filter(|host| host.selector.form != form)
+        .map(|host| short_name(host.selector.value.as_str()).to_owned())
+        .collect();
+    for series in &answer.series {
+        let (Some((id, selector)), Some(gpus)) = (host_of(form, series), value_of(series)) else {
+            continue;
+        };
+        if found.contains_key(&id) || short_names.contains(short_name(id.name.as_str())) {
+            continue;
+        }
+        let figures = ClusterFigures {
+            gpus: count(gpus),
+            ..ClusterFigures::default()
+        };
+        let flags = Vec::new();
+        found.insert(
+            id,
+            FoundHost {
+                selector,
+                figures,
+                flags,
+            },
+        );
+    }
+}
+
+/// Passes each series of an answer to its host, if the same exporter reads that.
+fn each_host(
+    found: &mut BTreeMap<ClusterHostId, FoundHost>,
+    form: SeriesForm,
+    answer: &SeriesAnswer,
+    mut take: impl FnMut(&mut FoundHost, &Series, f64),
+) {
+    for series in &answer.series {
+        let (Some((id, selector)), Some(value)) = (host_of(form, series), value_of(series)) else {
+            continue;
+        };
+        if let Some(host) = found.get_mut(&id).filter(|host| host.selector == selector) {
+            take(host, series, value);
+        }
+    }
+}
+
+/// The host of a series; `None` where no label names it.
+fn host_of(form: SeriesForm, series: &Series) -> Option<(ClusterHostId, HostSelector)> {
+    let (label, value) = form
+        .host_names()
+        .iter()
+        .find_map(|label| Some((*label, series.label(label)?)))?;
+    let name = if form.is_by_instance() {
+        without_port(value.as_str()).into()
+    } else {
+        value.clone()
+    };
+    let id = ClusterHostId {
+        cluster: series.label("cluster").cloned(),
+        name,
+    };
+    let value = value.clone();
+    Some((id, HostSelector { form, label, value }))
+}
+
+/// The host of a scraped address.
+fn without_port(instance: &str) -> &str {
+    match instance.rsplit_once(':') {
+        Some((host, port))
+            if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) =>
+        {
+            host.trim_start_matches('[').trim_end_matches(']')
+        }
+        _ => instance,
+    }
+}
+
+/// The first part of the name of a host. An address is its own first part.
+fn short_name(name: &str) -> &str {
+    let name = without_port(name);
+    if name.parse::<core::net::IpAddr>().is_ok() {
+        return name;
+    }
+    name.split('.').next().unwrap_or(name)
+}
+
+fn gpu_key(form: SeriesForm, series: &Series) -> ClusterGpuKey {
+    let exporter = form.exporter();
+    let labels = |names: &[&str]| -> Vec<String> {
+        let labels = names.iter().filter_map(|name| series.label(name));
+        labels.map(ToString::to_string).collect()
+    };
+    ClusterGpuKey {
+        index: labels(exporter.index_labels).join(":"),
+        uuid: labels(exporter.uuid_labels).concat(),
+    }
+}
+
+/// The latest value of a series.
+fn value_of(series: &Series) -> Option<f64> {
+    series.points.last().map(|point| point.value)
+}
+
+fn first_label<'a>(series: &'a Series, names: &[&str]) -> Option<&'a Text> {
+    names.iter().find_map(|name| series.label(name))
+}
+
+/// The time between two samples, of which so many came in [`COUNTED`].
+fn interval(samples: f64) -> Duration {
+    let seconds = COUNTED.as_secs_f64() / samples.max(1.0);
+    Duration::from_secs_f64(seconds.clamp(INTERVALS.0, INTERVALS.1))
+}
+
+fn count(value: f64) -> usize {
+    usize::try_from(whole(value)).unwrap_or(usize::MAX)
+}
+
+impl ClusterFigures {
+    fn set(&mut self, figure: Figure, value: f64) {
+        match figure {
+            Figure::MemoryUsed => self.memory_used = Some(Bytes(whole(value))),
+            Figure::MemoryTotal => self.memory_total = Some(Bytes(whole(value))),
+            Figure::Sm => self.sm = Some(percent(value)),
+            Figure::Power => self.power = Some(single(value)),
+            Figure::Free => self.free = Some(count(value)),
+            _ => {}
+        }
+    }
+}
+
+impl ClusterGpu {
+    fn set(&mut self, figure: Figure, value: f64) {
+        match figure {
+            Figure::MemoryUsed => self.memory_used = Some(Bytes(whole(value))),
+            Figure::MemoryTotal => self.memory_total = Some(Bytes(whole(value))),
+            Figure::Sm => self.sm = Some(percent(value)),
+            Figure::Power => self.power = Some(single(value)),
+            Figure::Temperature => self.temperature = Some(single(value)),
+            Figure::Free => self.is_free = true,
+            _ => {}
+        }
+    }
+}
+
+fn percent(value: f64) -> Percent {
+    Percent::new(single(value.clamp(0.0, 100.0)))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the figure is shown with a few digits"
+)]
+fn single(value: f64) -> f32 {
+    value as f32
+}

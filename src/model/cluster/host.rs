@@ -1,0 +1,305 @@
+//! A host of a cluster: its figures, its troubles and its GPUs.
+
+use std::time::Duration;
+
+use super::super::health::{TroubleRank, describe_xid};
+use super::ClusterTrouble;
+use super::known_exporter::{Figure, SeriesForm};
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Elapsed, Percent};
+use crate::model::GpuState;
+
+/// The share of its memory above which a GPU counts as nearly full.
+const NEARLY_FULL: f64 = 0.9;
+
+/// The letters of a UUID that stand for an index.
+const LETTERS_OF_UUID: usize = 8;
+
+/// A sample that is older says nothing about the present.
+const OLD: Duration = Duration::from_mins(5);
+
+/// A host of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ClusterHostId {
+    /// The label `cluster`; `None` without one.
+    pub(crate) cluster: Option<Text>,
+    pub(crate) name: Text,
+}
+
+/// The label that selects the series of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostSelector {
+    pub(super) form: SeriesForm,
+    pub(super) label: &'static str,
+    pub(super) value: Text,
+}
+
+/// The figures of a host: the sums over its GPUs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ClusterFigures {
+    pub(crate) gpus: usize,
+    /// The GPUs that nobody uses; `None` where that is not known.
+    pub(crate) free: Option<usize>,
+    pub(crate) memory_used: Option<Bytes>,
+    pub(crate) memory_total: Option<Bytes>,
+    /// The mean over the GPUs.
+    pub(crate) sm: Option<Percent>,
+    /// In watts.
+    pub(crate) power: Option<f32>,
+    /// The age of the oldest sample.
+    pub(crate) age: Option<Duration>,
+}
+
+/// The figures of a host over time: Unix times in seconds and values, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct HostPast {
+    /// In bytes.
+    pub(crate) memory_used: Vec<(f64, f64)>,
+    /// In percent.
+    pub(crate) sm: Vec<(f64, f64)>,
+    /// The Unix time in seconds of the end.
+    pub(crate) end: f64,
+}
+
+/// A host of a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterHost {
+    pub(super) selector: HostSelector,
+    pub(crate) figures: ClusterFigures,
+    pub(super) flags: Vec<GpuFlag>,
+    /// The GPUs, in the order of their indices; empty before they were asked for.
+    pub(crate) gpus: Vec<ClusterGpu>,
+    /// `None` before it was asked for.
+    pub(crate) past: Option<HostPast>,
+    /// The server's time when it last had samples of the host; `None` where it has had none since
+    /// gputop asks.
+    pub(super) last_seen: Option<f64>,
+    /// Whether there are no samples now.
+    pub(crate) is_silent: bool,
+}
+
+/// A trouble of a GPU, or of its host.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct GpuFlag {
+    pub(super) gpu: ClusterGpuKey,
+    pub(super) figure: Figure,
+    pub(super) value: f64,
+}
+
+/// The labels that tell a GPU of a host from the others. Both are empty for the whole host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClusterGpuKey {
+    /// `3`, or `3:7` for a MIG instance; empty where no label holds it.
+    pub(super) index: String,
+    pub(super) uuid: String,
+}
+
+/// A user or a team, and a job, on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClusterOwner {
+    pub(crate) user: Option<Text>,
+    pub(crate) job: Option<Text>,
+}
+
+/// A GPU of a host of a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterGpu {
+    pub(crate) key: ClusterGpuKey,
+    pub(crate) state: GpuState,
+    pub(crate) model: Option<Text>,
+    pub(crate) memory_used: Option<Bytes>,
+    pub(crate) memory_total: Option<Bytes>,
+    pub(crate) sm: Option<Percent>,
+    /// In watts.
+    pub(crate) power: Option<f32>,
+    /// In degrees Celsius.
+    pub(crate) temperature: Option<f32>,
+    pub(super) is_free: bool,
+    /// The age of the sample.
+    pub(crate) age: Option<Duration>,
+    pub(crate) owners: Vec<ClusterOwner>,
+}
+
+impl ClusterGpuKey {
+    /// The index of the GPU; the beginning of its UUID where no label holds the index.
+    pub(crate) fn label(&self) -> String {
+        if self.index.is_empty() {
+            let start = self.uuid.trim_start_matches("GPU-").chars();
+            return start.take(LETTERS_OF_UUID).collect();
+        }
+        self.index.clone()
+    }
+
+    fn is_gpu(&self) -> bool {
+        !self.index.is_empty() || !self.uuid.is_empty()
+    }
+
+    /// The place of the GPU on its host: `10` comes after `9`.
+    pub(super) fn order(&self) -> (u64, &Self) {
+        let number = self.index.split(':').next();
+        let number = number.and_then(|number| number.parse().ok());
+        (number.unwrap_or(u64::MAX), self)
+    }
+}
+
+impl ClusterGpu {
+    pub(super) fn new(key: ClusterGpuKey) -> Self {
+        Self {
+            key,
+            state: GpuState::Unknown,
+            model: None,
+            memory_used: None,
+            memory_total: None,
+            sm: None,
+            power: None,
+            temperature: None,
+            is_free: false,
+            age: None,
+            owners: Vec::new(),
+        }
+    }
+
+    /// Judges the state of the GPU by its figures and its troubles.
+    pub(super) fn judge(&mut self, flags: &[GpuFlag]) {
+        let has = |figure: Figure| {
+            flags
+                .iter()
+                .any(|flag| flag.figure == figure && flag.gpu == self.key)
+        };
+        let share = || self.memory_used?.share_of(self.memory_total?);
+        self.state = match () {
+            () if has(Figure::Xid) || has(Figure::RowRemapFailure) => GpuState::Sick,
+            () if self.memory_used.is_none() || self.age.is_some_and(|age| age > OLD) => {
+                GpuState::Unknown
+            }
+            () if has(Figure::Leak) => GpuState::Leak,
+            () if has(Figure::Leftover) => GpuState::Orphan,
+            () if has(Figure::HeldIdle) => GpuState::HeldIdle,
+            () if self.is_free && self.owners.is_empty() => GpuState::Free,
+            () if share().is_some_and(|share| share > NEARLY_FULL) => GpuState::NearlyFull,
+            () => GpuState::Busy,
+        };
+    }
+}
+
+impl ClusterHost {
+    pub(super) fn new(selector: HostSelector) -> Self {
+        Self {
+            selector,
+            figures: ClusterFigures::default(),
+            flags: Vec::new(),
+            gpus: Vec::new(),
+            past: None,
+            last_seen: None,
+            is_silent: false,
+        }
+    }
+
+    /// The number of GPUs with a trouble of this kind.
+    pub(crate) fn count(&self, figure: Figure) -> usize {
+        let flags = self.flags.iter();
+        flags.filter(|flag| flag.figure == figure).count()
+    }
+
+    /// The rank of the most urgent trouble.
+    pub(super) fn worst(&self, silence: Option<Duration>) -> Option<TroubleRank> {
+        if silence.is_some() {
+            return Some(TroubleRank::Silent);
+        }
+        let ranks = self.flags.iter().filter_map(|flag| flag.words().0);
+        ranks.min()
+    }
+
+    /// The troubles of the host.
+    pub(super) fn troubles(
+        &self,
+        id: &ClusterHostId,
+        silence: Option<Duration>,
+    ) -> Vec<ClusterTrouble> {
+        if let Some(silence) = silence {
+            let sentence = if silence.is_zero() {
+                "no samples now; there were some in the last hour".to_owned()
+            } else {
+                format!("no samples for {}", Elapsed(silence))
+            };
+            return vec![ClusterTrouble {
+                host: id.clone(),
+                gpus: Vec::new(),
+                rank: Some(TroubleRank::Silent),
+                sentence,
+            }];
+        }
+        // GPUs with the same words share a line: a host often has them on all of its GPUs.
+        let mut troubles: Vec<ClusterTrouble> = Vec::new();
+        for flag in &self.flags {
+            let (rank, sentence) = flag.words();
+            let gpu = flag.gpu.is_gpu().then(|| flag.gpu.label());
+            let same =
+                |known: &&mut ClusterTrouble| known.rank == rank && known.sentence == sentence;
+            if let Some(known) = troubles.iter_mut().find(same) {
+                known.gpus.extend(gpu);
+                continue;
+            }
+            troubles.push(ClusterTrouble {
+                host: id.clone(),
+                gpus: gpu.into_iter().collect(),
+                rank,
+                sentence,
+            });
+        }
+        troubles
+    }
+}
+
+impl GpuFlag {
+    /// The rank of the trouble, and a sentence.
+    fn words(&self) -> (Option<TroubleRank>, String) {
+        let span = || Elapsed(span(self.value).unwrap_or(Duration::MAX));
+        let bytes = || Bytes(whole(self.value));
+        let (rank, sentence) = match self.figure {
+            Figure::Lost => (TroubleRank::Lost, "lost, or does not answer".to_owned()),
+            Figure::FullSoon => (
+                TroubleRank::FullSoon,
+                format!("memory is full in {}, if it grows on", span()),
+            ),
+            Figure::Xid => {
+                let code = whole(self.value);
+                let words = match describe_xid(code) {
+                    Some(words) => format!("last Xid {code}: {words}"),
+                    None => format!("last Xid {code}"),
+                };
+                (TroubleRank::HardwareError, words)
+            }
+            Figure::RowRemapFailure => (
+                TroubleRank::HardwareError,
+                "a bad row of its memory could not be replaced".to_owned(),
+            ),
+            Figure::Leak => (TroubleRank::Leak, "memory leaks".to_owned()),
+            Figure::Leftover => (
+                TroubleRank::Leftover,
+                format!("leftover processes hold {}", bytes()),
+            ),
+            Figure::HeldIdle => return (None, format!("held without use for {}", span())),
+            _ => (
+                TroubleRank::Slowdown,
+                "the hardware or its temperature slows it down".to_owned(),
+            ),
+        };
+        (Some(rank), sentence)
+    }
+}
+
+/// A time in seconds. One before 0 is 0: two clocks may differ. `None` if it is too long to count.
+pub(super) fn span(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds.max(0.0)).ok()
+}
+
+/// Returns a value that is 0 at least, rounded.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast of a float saturates, and a count or an amount of bytes is meant"
+)]
+pub(super) fn whole(value: f64) -> u64 {
+    value.round() as u64
+}

@@ -1,0 +1,221 @@
+//! Writes the questions to a Prometheus server in `PromQL`.
+//!
+//! Two exporters may export the same GPU, and a sum over their series would count it twice. So each
+//! question first takes one value for each GPU, and only then adds up.
+
+use std::time::Duration;
+
+use super::known_exporter::{Figure, SeriesForm};
+use super::{ClusterHostId, HostSelector};
+use crate::base::text::Text;
+use crate::protocol::series::{QuestionSpan, SeriesQuestion};
+
+/// The most GPUs of which one question on troubles tells.
+pub(super) const MOST_TROUBLES: usize = 200;
+
+/// The most users of all hosts.
+const MOST_OWNERS: usize = 100;
+
+/// The time in which samples are counted, to learn how often they come.
+pub(super) const COUNTED: Duration = Duration::from_mins(5);
+
+/// The time for which a host whose samples have ended is still listed at the start.
+const REMEMBERED: &str = "1h";
+
+fn now(expression: String) -> SeriesQuestion {
+    SeriesQuestion {
+        expression,
+        span: None,
+    }
+}
+
+/// Asks which exporters there are: one series for each, with its sign as the label `sign`.
+/// `by_instance` asks for those whose series do not name the host, so that the scraped address has
+/// to. A pattern for all names would make the server look at ten times as many series.
+pub(super) fn exporters(by_instance: bool) -> SeriesQuestion {
+    let counts = SeriesForm::all(by_instance).map(|form| {
+        let sign = form.exporter().sign;
+        format!(
+            "label_replace(count({}), \"sign\", \"{sign}\", \"\", \"\")",
+            form.sign("")
+        )
+    });
+    now(counts.collect::<Vec<String>>().join(" or "))
+}
+
+/// Asks how many samples of a GPU come in [`COUNTED`], as a rule.
+pub(super) fn samples(form: SeriesForm) -> SeriesQuestion {
+    now(format!(
+        "quantile(0.5, count_over_time({}[{}s]))",
+        form.sign(""),
+        COUNTED.as_secs()
+    ))
+}
+
+/// Asks for the number of GPUs of each host.
+pub(super) fn gpus(form: SeriesForm) -> SeriesQuestion {
+    let hosts = form.host_labels();
+    now(format!(
+        "count by ({hosts}) (group by ({hosts},{}) ({}))",
+        form.gpu_labels(),
+        form.sign("")
+    ))
+}
+
+/// Asks for the age of the oldest sample of each host, in seconds.
+pub(super) fn ages(form: SeriesForm) -> SeriesQuestion {
+    now(format!(
+        "max by ({}) (time() - timestamp({}))",
+        form.host_labels(),
+        form.sign("")
+    ))
+}
+
+/// Asks for the hosts whose samples have ended lately.
+pub(super) fn ended(form: SeriesForm) -> SeriesQuestion {
+    let hosts = form.host_labels();
+    let sign = form.sign("");
+    now(format!(
+        "group by ({hosts}) (last_over_time({sign}[{REMEMBERED}])) unless group by ({hosts}) ({sign})"
+    ))
+}
+
+/// Asks for a figure of each host; `None` where the exporter does not have it.
+pub(super) fn of_hosts(form: SeriesForm, figure: Figure) -> Option<SeriesQuestion> {
+    Some(now(of_hosts_text(form, figure, "")?))
+}
+
+fn of_hosts_text(form: SeriesForm, figure: Figure, selected: &str) -> Option<String> {
+    let expression = form.expression(figure, selected)?;
+    let hosts = form.host_labels();
+    Some(format!(
+        "{} by ({hosts}) (max by ({hosts},{}) ({expression}))",
+        figure.aggregation(),
+        form.gpu_labels()
+    ))
+}
+
+/// Asks for the GPUs of all hosts with a trouble; `None` where the exporter does not know it.
+pub(super) fn troubles(form: SeriesForm, figure: Figure) -> Option<SeriesQuestion> {
+    let expression = form.expression(figure, "")?;
+    let order = if figure.is_worse_when_less() {
+        "bottomk"
+    } else {
+        "topk"
+    };
+    Some(now(format!(
+        "{order}({MOST_TROUBLES}, max by ({},{}) ({expression}))",
+        form.host_labels(),
+        form.gpu_labels()
+    )))
+}
+
+/// Asks for the users of all hosts with the number of their GPUs, the most first.
+pub(super) fn owners(form: SeriesForm) -> Option<SeriesQuestion> {
+    let expression = form.owners("")?;
+    let owner = form.owner_labels();
+    Some(now(format!(
+        "topk({MOST_OWNERS}, count by ({owner}) (group by ({},{},{owner}) ({expression})))",
+        form.host_labels(),
+        form.gpu_labels()
+    )))
+}
+
+/// Asks for a figure of each GPU. `selected` restricts it to some hosts; empty for all.
+pub(super) fn of_gpus(form: SeriesForm, figure: Figure, selected: &str) -> Option<SeriesQuestion> {
+    let expression = form.expression(figure, selected)?;
+    Some(now(format!(
+        "max by ({},{}) ({expression})",
+        form.host_labels(),
+        form.gpu_labels()
+    )))
+}
+
+/// Asks for the age of the sample of each GPU, in seconds.
+pub(super) fn ages_of_gpus(form: SeriesForm, selected: &str) -> SeriesQuestion {
+    now(format!(
+        "max by ({},{}) (time() - timestamp({}))",
+        form.host_labels(),
+        form.gpu_labels(),
+        form.sign(selected)
+    ))
+}
+
+/// Asks for the users and jobs of each GPU.
+pub(super) fn owners_of_gpus(form: SeriesForm, selected: &str) -> Option<SeriesQuestion> {
+    let expression = form.owners(selected)?;
+    Some(now(format!(
+        "group by ({},{},{}) ({expression})",
+        form.host_labels(),
+        form.gpu_labels(),
+        form.job_labels()
+    )))
+}
+
+/// Asks for the model of each GPU, which a label holds.
+pub(super) fn models_of_gpus(form: SeriesForm, selected: &str) -> Option<SeriesQuestion> {
+    let (expression, label) = form.models(selected)?;
+    Some(now(format!(
+        "group by ({},{},{label}) ({expression})",
+        form.host_labels(),
+        form.gpu_labels()
+    )))
+}
+
+/// Asks for a figure of each host over time.
+pub(super) fn past(
+    form: SeriesForm,
+    figure: Figure,
+    selected: &str,
+    span: QuestionSpan,
+) -> Option<SeriesQuestion> {
+    Some(SeriesQuestion {
+        expression: of_hosts_text(form, figure, selected)?,
+        span: Some(span),
+    })
+}
+
+/// Groups hosts by the exporter and the label that names them, each group with the matcher that
+/// selects its hosts.
+pub(super) fn selected<'a>(
+    hosts: impl Iterator<Item = (&'a ClusterHostId, &'a HostSelector)>,
+) -> Vec<(SeriesForm, String)> {
+    let mut groups: Vec<(SeriesForm, &'static str, Option<&str>, Vec<String>)> = Vec::new();
+    for (id, selector) in hosts {
+        let cluster = id.cluster.as_ref().map(Text::as_str);
+        let value = quoted_pattern(selector.value.as_str());
+        match groups.iter_mut().find(|(form, label, known, _)| {
+            (*form, *label, *known) == (selector.form, selector.label, cluster)
+        }) {
+            Some((.., values)) => values.push(value),
+            None => groups.push((selector.form, selector.label, cluster, vec![value])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(form, label, cluster, values)| {
+            let cluster = cluster.map_or_else(String::new, |cluster| {
+                format!(",cluster=\"{}\"", quoted(cluster))
+            });
+            (form, format!("{label}=~\"{}\"{cluster}", values.join("|")))
+        })
+        .collect()
+}
+
+/// Returns a text as it stands between the quotes of `PromQL`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str("\\n"),
+            letter => quoted.push(letter),
+        }
+    }
+    quoted
+}
+
+/// Returns the pattern that a text alone matches, as it stands between the quotes of `PromQL`.
+fn quoted_pattern(text: &str) -> String {
+    quoted(&regex::escape(text))
+}

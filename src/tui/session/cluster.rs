@@ -1,0 +1,311 @@
+//! The session of the cluster view: the loop between the terminal, the thread that asks the
+//! Prometheus server, and the app.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use crossterm::event as terminal_event;
+use rustix::process::Signal;
+use tokio::sync::mpsc as queue;
+use tokio::time::{Instant, sleep_until};
+
+use super::inputs::{listen, listen_to_replies};
+use super::{FIRST_COLOURS, LAST_REPLY, SessionEnd, SessionInput, stop_group, viewer_clock};
+use crate::app::cluster::{ClusterApp, ClusterEffect, ClusterEvent};
+use crate::app::settings::ThemeName;
+use crate::base::detach::this_gputop;
+use crate::base::terminal::{Background, size};
+use crate::base::time::ViewerTime;
+use crate::model::cluster::RoundKind;
+use crate::source::prometheus::{AskedRound, Asker, PrometheusClient};
+use crate::tui::terminal::input::{Replies, TerminalReply};
+use crate::tui::terminal::{self, Screen};
+use crate::view::{self, Theme};
+
+/// The time between two frames without an event: the ages on the screen grow.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long the screen may stay empty at the start, until the first answer arrives.
+const FIRST_FRAME: Duration = Duration::from_millis(150);
+
+/// The kinds of rounds, by their slots: a round of a lower slot is asked first.
+const SLOTS: [RoundKind; 5] = [
+    RoundKind::Totals,
+    RoundKind::Rows,
+    RoundKind::Past,
+    RoundKind::Ended,
+    RoundKind::AllGpus,
+];
+
+/// The options of the cluster view.
+#[derive(Debug)]
+pub(crate) struct ClusterOptions {
+    pub(crate) theme: Theme,
+    /// The theme that the user chose.
+    pub(crate) theme_name: ThemeName,
+    pub(crate) mouse: bool,
+    /// The filter with which the view begins; empty for none.
+    pub(crate) filter: String,
+    /// Sentences about the settings files, to show at the start.
+    pub(crate) notices: Vec<String>,
+    /// The configuration file that the user named; `None` for the usual one.
+    pub(crate) named_config: Option<PathBuf>,
+}
+
+/// Shows the hosts that a Prometheus server knows until the user quits.
+///
+/// # Errors
+///
+/// When the terminal cannot be taken over, or no key can be read.
+pub(crate) fn run(options: &ClusterOptions, client: PrometheusClient) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let screen = Screen::enter(options.mouse).context("cannot take over the terminal")?;
+    terminal::end_on_panic(Some(screen.tty()));
+    let end = runtime.block_on(async {
+        let (sender, inputs) = listen()?;
+        let replies = listen_to_replies(&sender).context("cannot read keys from the terminal")?;
+        let mut app = ClusterApp::new(client.name().to_owned(), &options.filter);
+        for notice in options.notices.iter().cloned().chain(client.notice()) {
+            app.update(ClusterEvent::Said(notice));
+        }
+        let answered = sender.clone();
+        let asker = Asker::start(client, move |round| {
+            answered.send(SessionInput::Prometheus(round)).is_ok()
+        })
+        .context("cannot start the thread that asks the server")?;
+        let session = ClusterSession {
+            options,
+            app,
+            screen,
+            replies,
+            asker,
+            inputs: sender,
+            now: Instant::now(),
+            is_outdated: true,
+            expects_continue: false,
+        };
+        session.run(inputs).await
+    })?;
+    Ok(match end {
+        SessionEnd::Quit => ExitCode::SUCCESS,
+        SessionEnd::Signal(signal) => {
+            ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1))
+        }
+    })
+}
+
+struct ClusterSession<'a> {
+    options: &'a ClusterOptions,
+    app: ClusterApp,
+    screen: Screen,
+    replies: Arc<Replies>,
+    asker: Asker,
+    inputs: queue::UnboundedSender<SessionInput>,
+    /// The moment of the app's last tick.
+    now: Instant,
+    is_outdated: bool,
+    /// Whether the SIGCONT after gputop stopped itself is still to come.
+    expects_continue: bool,
+}
+
+impl ClusterSession<'_> {
+    async fn run(
+        mut self,
+        mut inputs: queue::UnboundedReceiver<SessionInput>,
+    ) -> anyhow::Result<SessionEnd> {
+        let mut frame_due = self.now + FIRST_FRAME;
+        if let Some(background) = Background::from_env() {
+            self.app.update(ClusterEvent::Background(background));
+        } else if self.options.theme_name == ThemeName::Auto && self.replies.expect() {
+            self.screen.ask();
+            frame_due = frame_due.max(self.now + FIRST_COLOURS);
+        }
+        let mut end = self.resized();
+        while end.is_none() {
+            let is_ready = self.screen.is_ready();
+            end = tokio::select! {
+                biased;
+                Some(input) = inputs.recv() => {
+                    self.is_outdated = true;
+                    if matches!(input, SessionInput::Prometheus(_) | SessionInput::Terminal(_)) {
+                        frame_due = self.now;
+                    }
+                    self.tick().or(self.take(input)?)
+                }
+                () = self.screen.ready(), if self.is_outdated && !is_ready => None,
+                () = sleep_until(frame_due), if self.is_outdated && is_ready => {
+                    self.draw();
+                    None
+                }
+                () = sleep_until(self.now + TICK) => {
+                    self.is_outdated = true;
+                    self.tick()
+                }
+            };
+        }
+        let end = end.context("the session ended without a reason")?;
+        if end != SessionEnd::Signal(Signal::HUP) {
+            self.replies.drain(LAST_REPLY);
+        }
+        self.screen.tty().restore();
+        Ok(end)
+    }
+
+    fn take(&mut self, input: SessionInput) -> anyhow::Result<Option<SessionEnd>> {
+        let event = match input {
+            SessionInput::Terminal(event) => match event {
+                terminal_event::Event::Key(key) => ClusterEvent::Key(key),
+                terminal_event::Event::Mouse(mouse) => ClusterEvent::Mouse(mouse),
+                terminal_event::Event::Paste(text) => ClusterEvent::Paste(text),
+                _ => return Ok(None),
+            },
+            SessionInput::Reply(TerminalReply::Background(background)) => {
+                ClusterEvent::Background(background)
+            }
+            SessionInput::Prometheus(AskedRound {
+                slot,
+                round,
+                answers,
+                ..
+            }) => match SLOTS.get(slot) {
+                Some(kind) => ClusterEvent::Answered(*kind, round, answers),
+                None => return Ok(None),
+            },
+            SessionInput::HostClosed(sentence) => {
+                self.replies.take_back();
+                self.take_over()?;
+                ClusterEvent::Said(sentence)
+            }
+            SessionInput::Signal(signal) => return self.signal(signal),
+            SessionInput::KeysUnreadable(error) => {
+                return Err(error).context("cannot read keys from the terminal");
+            }
+            _ => return Ok(None),
+        };
+        Ok(self.update(event))
+    }
+
+    fn update(&mut self, event: ClusterEvent) -> Option<SessionEnd> {
+        let effects = self.app.update(event);
+        effects.into_iter().find_map(|effect| self.perform(effect))
+    }
+
+    fn perform(&mut self, effect: ClusterEffect) -> Option<SessionEnd> {
+        match effect {
+            ClusterEffect::Ask(kind, round, questions) => {
+                let slot = SLOTS.iter().position(|known| *known == kind)?;
+                self.asker.ask(slot, round, questions);
+            }
+            ClusterEffect::Open(host) => self.open(&host),
+            ClusterEffect::Redraw => self.screen.redraw(),
+            ClusterEffect::Suspend => return self.suspend(),
+            ClusterEffect::Quit => return Some(SessionEnd::Quit),
+        }
+        None
+    }
+
+    fn tick(&mut self) -> Option<SessionEnd> {
+        let before = std::mem::replace(&mut self.now, Instant::now());
+        if let Some(clock) = viewer_clock() {
+            self.app.update(ClusterEvent::Clock(clock));
+        }
+        self.update(ClusterEvent::Tick(ViewerTime::new(self.now - before)))
+    }
+
+    fn draw(&mut self) {
+        let (app, options) = (&self.app, self.options);
+        self.screen
+            .draw(|buffer| view::draw_cluster(buffer, &options.theme, options.theme_name, app));
+        self.is_outdated = false;
+    }
+
+    fn resized(&mut self) -> Option<SessionEnd> {
+        let (columns, lines) = size();
+        self.update(ClusterEvent::Resized(columns, lines))
+    }
+
+    fn take_over(&mut self) -> anyhow::Result<()> {
+        self.is_outdated = true;
+        self.screen
+            .take_over()
+            .context("cannot take over the terminal again")
+    }
+
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<SessionEnd>> {
+        match signal {
+            // The keys of the terminal mean the program that it is lent to, which gets them too.
+            Signal::INT | Signal::QUIT | Signal::CONT if self.replies.is_lent() => Ok(None),
+            Signal::TSTP if self.replies.is_lent() => {
+                stop_group();
+                Ok(None)
+            }
+            Signal::TSTP => Ok(self.suspend()),
+            Signal::CONT => {
+                if !std::mem::take(&mut self.expects_continue) {
+                    self.take_over()?;
+                }
+                Ok(self.resized())
+            }
+            Signal::WINCH => {
+                self.screen.redraw();
+                Ok(self.resized())
+            }
+            signal => Ok(Some(SessionEnd::Signal(signal))),
+        }
+    }
+
+    fn suspend(&mut self) -> Option<SessionEnd> {
+        self.replies.drain(LAST_REPLY);
+        self.screen.tty().restore();
+        self.expects_continue = stop_group();
+        if self.screen.return_from_shell().is_err() {
+            return Some(SessionEnd::Signal(Signal::HUP));
+        }
+        self.is_outdated = true;
+        self.resized()
+    }
+
+    /// Lends the terminal to a gputop that shows the host over ssh.
+    fn open(&mut self, host: &str) {
+        self.replies.drain(LAST_REPLY);
+        self.replies.lend();
+        self.screen.tty().restore();
+        if let Err(error) = self.start_gputop(host) {
+            let _no_terminal = writeln!(io::stderr(), "gputop: cannot open {host}: {error}");
+            let sentence = format!("cannot open {host}: {error}");
+            let _at_end = self.inputs.send(SessionInput::HostClosed(sentence));
+        }
+    }
+
+    fn start_gputop(&self, host: &str) -> io::Result<()> {
+        let mut command = this_gputop();
+        command
+            .arg(format!("--host={host}"))
+            // The keys of the session come through its standard input.
+            .stdin(File::open("/dev/tty")?);
+        if let Some(config) = &self.options.named_config {
+            command.env("GPUTOP_CONFIG", config);
+        }
+        let mut child = command.spawn()?;
+        let (inputs, host) = (self.inputs.clone(), host.to_owned());
+        thread::Builder::new()
+            .name("open host".to_owned())
+            .spawn(move || {
+                let sentence = match child.wait() {
+                    Ok(status) if status.success() => format!("back from {host}"),
+                    Ok(status) => format!("gputop on {host} ended with {status}"),
+                    Err(error) => format!("cannot wait for gputop on {host}: {error}"),
+                };
+                let _over = inputs.send(SessionInput::HostClosed(sentence));
+            })?;
+        Ok(())
+    }
+}
