@@ -6,7 +6,7 @@
 mod cluster_input;
 mod cluster_rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tui_input::Input;
@@ -108,7 +108,7 @@ pub(crate) struct ClusterAreas {
     pub(crate) footer: Area,
 }
 
-/// A failure of the server, and the time since.
+/// A failure of the server, and the time since the first one.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerTrouble {
     pub(crate) sentence: String,
@@ -153,8 +153,9 @@ pub(crate) struct ClusterApp {
     totals: u32,
     /// The hosts whose GPUs and past were asked for last.
     rows_of: Vec<ClusterHostId>,
-    /// Whether it was asked for the hosts whose samples ended before gputop began.
-    has_asked_for_ended: bool,
+    /// The kinds of rounds that need not be asked for again: all GPUs, until new totals come, and the
+    /// hosts whose samples ended before gputop began.
+    done: BTreeSet<RoundKind>,
 }
 
 impl ClusterApp {
@@ -187,7 +188,7 @@ impl ClusterApp {
             due_in: ViewerTime::ZERO,
             totals: 0,
             rows_of: Vec::new(),
-            has_asked_for_ended: false,
+            done: BTreeSet::new(),
         }
     }
 
@@ -212,13 +213,13 @@ impl ClusterApp {
         if is_change {
             self.settle();
         }
-        if self.due_in == ViewerTime::ZERO {
+        // A question that the server has not answered is not asked again beside it.
+        if self.due_in == ViewerTime::ZERO && !self.awaits(RoundKind::Totals) {
             effects.push(self.ask_for_totals());
         }
         effects.extend(self.ask_for_rows());
         // Only now: the hosts that are there come first.
-        if !self.has_asked_for_ended && !self.rows_of.is_empty() {
-            self.has_asked_for_ended = true;
+        if !self.rows_of.is_empty() && self.done.insert(RoundKind::Ended) {
             let round = self.cluster.ended_round();
             effects.push(self.ask(round));
         }
@@ -264,8 +265,15 @@ impl ClusterApp {
         (self.due_in, self.totals) = (ViewerTime::ZERO, 0);
     }
 
-    /// Asks for the GPUs and the past of the hosts on the screen, if they are others than before.
+    /// Asks for the GPUs and the past of the hosts on the screen, if they are others than before, or
+    /// for all GPUs while these are listed.
     fn ask_for_rows(&mut self) -> Vec<ClusterEffect> {
+        let has_all = self.done.contains(&RoundKind::AllGpus) || self.awaits(RoundKind::AllGpus);
+        if self.list == ClusterList::AllGpus && !has_all {
+            self.done.insert(RoundKind::AllGpus);
+            let round = self.cluster.all_gpus_round();
+            return vec![self.ask(round)];
+        }
         let shown = self.shown_hosts();
         if shown.is_empty() || shown.iter().all(|host| self.rows_of.contains(host)) {
             return Vec::new();
@@ -300,24 +308,21 @@ impl ClusterApp {
         let answers = match answers {
             Ok(answers) => answers,
             Err(sentence) => {
-                if kind == RoundKind::Rows || kind == RoundKind::Past {
-                    self.rows_of.clear();
-                }
-                let age = ViewerTime::ZERO;
+                let before = self.server_trouble.take();
+                let age = before.map_or(ViewerTime::ZERO, |trouble| trouble.age);
                 self.server_trouble = Some(ServerTrouble { sentence, age });
                 return;
             }
         };
         self.server_trouble = None;
-        let has_new_exporters = self.cluster.take(&round, &answers);
-        if kind != RoundKind::Totals {
-            return;
-        }
-        if has_new_exporters {
-            self.due_in = ViewerTime::ZERO;
-        } else {
+        let is_unfinished = self.cluster.take(&round, &answers);
+        if kind == RoundKind::Totals {
             // The rows are as old as the totals were.
             self.rows_of.clear();
+            self.done.remove(&RoundKind::AllGpus);
+            if is_unfinished {
+                self.due_in = ViewerTime::ZERO;
+            }
         }
     }
 

@@ -45,10 +45,10 @@ pub(crate) struct Cluster {
     pub(crate) now: Option<f64>,
     /// The reason why the server says that an answer is not complete.
     pub(crate) warning: Option<Text>,
+    /// Whether the server was asked for troubles, so that none means that there is none.
+    pub(crate) knows_troubles: bool,
     /// Whether there are more GPUs in trouble than the server was asked for.
     pub(crate) has_more_troubles: bool,
-    /// Whether the server has answered at least once.
-    pub(crate) is_known: bool,
 }
 
 /// A trouble in a cluster.

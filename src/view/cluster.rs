@@ -33,6 +33,9 @@ const FOOTER: [(&str, &str); 7] = [
     ("q", "quit"),
 ];
 
+/// The least width of a first line whose clock has seconds.
+const WIDE: usize = 100;
+
 /// The width of the help.
 const HELP_WIDTH: u16 = 70;
 
@@ -49,6 +52,7 @@ pub(crate) fn draw(buffer: &mut Buffer, theme: &Theme, name: ThemeName, app: &Cl
     {
         draw_header(buffer, theme, app);
         draw_troubles(buffer, theme, app);
+        draw_emptiness(buffer, theme, app);
         match app.list {
             ClusterList::Hosts => {
                 draw_hosts(buffer, theme, app);
@@ -81,17 +85,13 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     let totals = app.totals();
     pen.put("gputop", theme.accent()).skip(1);
     if let Some(clock) = app.clock {
-        pen.put_at_end(
-            &local_time(clock.unix_ms, clock.utc_offset)[11..19],
-            theme.text(),
-        );
+        let time = local_time(clock.unix_ms, clock.utc_offset);
+        let shown = if pen.room() >= WIDE { 11..19 } else { 11..16 };
+        pen.put_at_end(&time[shown], theme.text());
     }
-    if let Some(age) = totals.age {
-        pen.put_at_end(&format!("samples ≤ {} old", Elapsed(age)), theme.dim());
-    }
-    let server = middle_cut(&app.server, pen.room() / 3);
+    let server = middle_cut(&app.server, pen.room() / 4);
     pen.skip(1).put(server, theme.text()).skip(2);
-    if !app.cluster.is_known {
+    if totals.hosts == 0 {
         return;
     }
     let mut parts = vec![(count(totals.hosts, "host"), theme.accent())];
@@ -135,6 +135,12 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         }
         pen.put(words, style).skip(2);
     }
+    if let Some(age) = totals.age {
+        let words = format!("samples ≤ {} old", Elapsed(age));
+        if words.width() <= pen.room() {
+            pen.put_at_end(&words, theme.dim());
+        }
+    }
 }
 
 /// `1 host`, `8 GPUs`.
@@ -146,12 +152,15 @@ fn count(count: usize, noun: &str) -> String {
 /// Draws the troubles: that of the server first.
 fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     let area = app.areas.fleet.troubles;
+    if app.cluster.hosts().next().is_none() {
+        return;
+    }
     if app.trouble_count() == 0 {
         if let Some(mut pen) = Pen::at(buffer, area, 0) {
-            let words = if app.hosts.is_empty() && app.filter.value().is_empty() {
-                waiting_words(app)
+            let words = if app.cluster.knows_troubles {
+                "no trouble on any host"
             } else {
-                "no trouble on any host".to_owned()
+                "asking for troubles…"
             };
             pen.rest(words, theme.dim());
         }
@@ -198,10 +207,8 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
             (None, Some(of_server)) => {
                 let since = Elapsed(of_server.age.duration());
                 pen.put("!", theme.severity(Severity::Bad)).skip(1);
-                pen.rest(
-                    format!("{} (for {since}; Ctrl-R asks again)", of_server.sentence),
-                    theme.alarm_words(),
-                );
+                pen.put_at_end(&format!("for {since}"), theme.dim());
+                pen.rest(&of_server.sentence, theme.alarm_words());
             }
             (None, None) => {}
         }
@@ -221,7 +228,34 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
 }
 
-/// Says why no host is on the screen.
+/// Says why no host is on the screen, in as many lines as it takes.
+fn draw_emptiness(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
+    if !app.hosts.is_empty() {
+        return;
+    }
+    let is_filtered = app.cluster.hosts().next().is_some();
+    let (words, style) = match &app.server_trouble {
+        Some(trouble) if !is_filtered => (
+            format!("{}. Ctrl-R asks again", trouble.sentence),
+            theme.alarm_words(),
+        ),
+        _ if is_filtered => ("no host has these words".to_owned(), theme.dim()),
+        _ => (waiting_words(app), theme.dim()),
+    };
+    let troubles = app.areas.fleet.troubles;
+    let skipped = if is_filtered { troubles.height } else { 0 };
+    let area = Area {
+        y: troubles.y + skipped,
+        height: app.size.1.saturating_sub(troubles.y + skipped + 1),
+        ..troubles
+    };
+    Paragraph::new(words)
+        .style(style)
+        .wrap(Wrap { trim: true })
+        .render(rect(area), buffer);
+}
+
+/// Says what gputop waits for.
 fn waiting_words(app: &ClusterApp) -> String {
     if app.awaits(RoundKind::Totals) {
         return format!("asking {}…", app.server);
@@ -238,6 +272,9 @@ fn waiting_words(app: &ClusterApp) -> String {
 
 /// Draws the hosts, and what is below them.
 fn draw_hosts(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
+    if app.hosts.is_empty() {
+        return;
+    }
     let areas = &app.areas.fleet;
     let (first, cursor) = (app.host_place.first, app.host_place.cursor);
     let below = app.hosts.len().saturating_sub(first + areas.capacity());
@@ -387,7 +424,7 @@ fn draw_help(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     };
     ratatui::widgets::Clear.render(rect(area), buffer);
     frame::draw(buffer, theme, area, true);
-    frame::title(buffer, theme, area, "Keys");
+    frame::title(buffer, theme, area, "Keys and cells");
     let inner = area.inner();
     for (row, (key, words)) in (0..inner.height).zip(KEYS) {
         if let Some(mut pen) = Pen::at(buffer, inner, row) {

@@ -7,12 +7,13 @@ use tui_input::InputRequest;
 use tui_input::backend::crossterm::to_input_request;
 
 use super::{ClusterApp, ClusterEffect, ClusterList, ClusterMode, ListPlace};
+use crate::model::cluster::RoundKind;
 
 /// The rows of one turn of the wheel.
 const WHEEL: isize = 3;
 
-/// The keys, each with what it does, for the help.
-pub(crate) const KEYS: [(&str, &str); 14] = [
+/// The keys, each with what it does, and the cells of GPUs, for the help.
+pub(crate) const KEYS: [(&str, &str); 17] = [
     ("↑ ↓ ← →, j k", "move"),
     ("PgUp PgDn, Home End", "move by a page, to an end"),
     ("Enter", "open the host with gputop, over your ssh"),
@@ -27,6 +28,9 @@ pub(crate) const KEYS: [(&str, &str); 14] = [
     ("Ctrl-Z", "stop gputop, until `fg`"),
     ("?, F1", "this help"),
     ("q, F10, Ctrl-C", "quit"),
+    ("·  █  ▓", "a GPU is free, in use, more than 90 % full"),
+    ("x  L  o", "hardware error, leak, leftover processes"),
+    ("h  ?", "held without use, no samples"),
 ];
 
 impl ClusterApp {
@@ -80,7 +84,7 @@ impl ClusterApp {
             KeyCode::Char('s') => self.sort_by_neighbour(1),
             KeyCode::Char('S') => self.sort_by_neighbour(-1),
             KeyCode::Char('i') => self.is_inverted = !self.is_inverted,
-            KeyCode::Char('a') => return self.toggle_all_gpus(),
+            KeyCode::Char('a') => self.toggle_all_gpus(),
             KeyCode::Tab if self.trouble_count() > 0 => {
                 self.is_in_troubles = !self.is_in_troubles;
             }
@@ -98,16 +102,15 @@ impl ClusterApp {
     }
 
     /// Shows all GPUs, and asks for them; shows the hosts if all GPUs are shown.
-    fn toggle_all_gpus(&mut self) -> Option<ClusterEffect> {
+    fn toggle_all_gpus(&mut self) {
         self.is_in_troubles = false;
         if self.list == ClusterList::AllGpus {
             self.list = ClusterList::Hosts;
-            return None;
+            return;
         }
         self.list = ClusterList::AllGpus;
         self.gpu_place = ListPlace::default();
-        let round = self.cluster.all_gpus_round();
-        Some(self.ask(round))
+        self.done.remove(&RoundKind::AllGpus);
     }
 
     fn leave(&mut self) {

@@ -24,8 +24,9 @@ const MOST_GPUS: usize = 512;
 /// The most users and jobs of a GPU that are kept.
 const MOST_OWNERS: usize = 16;
 
-/// The least and the most time between two samples that is believed.
-const INTERVALS: (f64, f64) = (1.0, 300.0);
+/// The least and the most time between two samples that is believed, in seconds. A server that has
+/// just started has few samples.
+const INTERVALS: (f64, f64) = (1.0, 60.0);
 
 /// The figures and the troubles of a host in one round.
 struct FoundHost {
@@ -35,8 +36,8 @@ struct FoundHost {
 }
 
 impl Cluster {
-    /// Takes the answers of a round in. Returns whether there are exporters that were not known, so
-    /// that the totals are to be asked for at once.
+    /// Takes the answers of a round in. Returns whether there is more to ask for at once: an
+    /// exporter was not known, or there are hosts for the first time.
     pub(crate) fn take(&mut self, round: &ClusterRound, answers: &[SeriesAnswer]) -> bool {
         let times = answers.iter().flat_map(|answer| &answer.series);
         let latest = times.filter_map(|series| series.points.last()).next_back();
@@ -59,7 +60,6 @@ impl Cluster {
         &mut self,
         parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)> + Clone,
     ) -> bool {
-        self.is_known = true;
         self.warning = parts.clone().find_map(|(_, answer)| answer.warning.clone());
         let mut forms: BTreeSet<SeriesForm> = BTreeSet::new();
         let asks_for_forms = parts
@@ -90,6 +90,7 @@ impl Cluster {
                 }
                 RoundPart::Gpus(form) => take_hosts(&mut found, form, answer),
                 RoundPart::Troubles(form, figure) => {
+                    self.knows_troubles = true;
                     self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
                     each_host(&mut found, form, answer, |host, series, value| {
                         let gpu = gpu_key(form, series);
@@ -114,9 +115,9 @@ impl Cluster {
                 _ => {}
             }
         }
-        let before = self.forms.len();
+        let before = (self.forms.len(), self.hosts.is_empty());
         // The first round asks for the exporters alone.
-        if before > 0 {
+        if before.0 > 0 {
             self.take_found(found);
         }
         if asks_for_forms {
@@ -128,7 +129,8 @@ impl Cluster {
             self.hues.give(name);
         }
         self.owners = owners;
-        self.forms.len() > before
+        let has_first_hosts = before.1 && !self.hosts.is_empty();
+        self.forms.len() > before.0 || has_first_hosts
     }
 
     fn take_found(&mut self, mut found: BTreeMap<ClusterHostId, FoundHost>) {

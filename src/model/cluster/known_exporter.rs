@@ -80,6 +80,11 @@ impl Figure {
         }
     }
 
+    /// Whether the first screen needs the figure.
+    pub(super) fn is_urgent(self) -> bool {
+        matches!(self, Self::MemoryUsed | Self::Free)
+    }
+
     /// Whether a smaller value is worse.
     pub(super) fn is_worse_when_less(self) -> bool {
         self == Self::FullSoon
@@ -157,7 +162,10 @@ impl KnownExporter {
                      gputopmon_processes > 0 unless on (host, uuid) \
                      gputopmon_gpu_memory_unaccounted_bytes > 0",
                 ),
-                (Figure::Lost, "gputopmon_troubles{trouble=\"gpu_lost\",$} > 0"),
+                (
+                    Figure::Lost,
+                    "gputopmon_troubles{trouble=\"gpu_lost\",$} > 0",
+                ),
                 (
                     Figure::FullSoon,
                     "gputopmon_gpu_full_in_seconds{estimate=\"likely\",$} <= 900",

@@ -176,13 +176,21 @@ pub(super) fn past(
 }
 
 /// Groups hosts by the exporter and the label that names them, each group with the matcher that
-/// selects its hosts.
+/// selects its hosts. A host is left out if its name is not known as the server has it: the server
+/// would refuse the whole question.
 pub(super) fn selected<'a>(
     hosts: impl Iterator<Item = (&'a ClusterHostId, &'a HostSelector)>,
 ) -> Vec<(SeriesForm, String)> {
     let mut groups: Vec<(SeriesForm, &'static str, Option<&str>, Vec<String>)> = Vec::new();
     for (id, selector) in hosts {
         let cluster = id.cluster.as_ref().map(Text::as_str);
+        if [Some(selector.value.as_str()), cluster]
+            .into_iter()
+            .flatten()
+            .any(is_changed)
+        {
+            continue;
+        }
         let value = quoted_pattern(selector.value.as_str());
         match groups.iter_mut().find(|(form, label, known, _)| {
             (*form, *label, *known) == (selector.form, selector.label, cluster)
@@ -200,6 +208,11 @@ pub(super) fn selected<'a>(
             (form, format!("{label}=~\"{}\"{cluster}", values.join("|")))
         })
         .collect()
+}
+
+/// Whether gputop has replaced a character of a name, so that no series has the name that is left.
+fn is_changed(name: &str) -> bool {
+    name.contains(char::REPLACEMENT_CHARACTER)
 }
 
 /// Returns a text as it stands between the quotes of `PromQL`.

@@ -4,7 +4,7 @@ use super::known_exporter::{Figure, SeriesForm};
 use super::{Cluster, ClusterHostId, questions};
 use crate::protocol::series::{QuestionSpan, SeriesQuestion};
 
-/// The purpose of a round. A round of an earlier kind is asked first.
+/// The purpose of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RoundKind {
     /// The exporters, and the totals of all hosts.
@@ -84,7 +84,8 @@ impl ClusterRound {
 
 impl Cluster {
     /// The questions about the totals of all hosts. As long as no exporter is known, they are only
-    /// about the exporters; `looks_for_exporters` asks for new ones.
+    /// about the exporters; `looks_for_exporters` asks for new ones. As long as no host is known, they
+    /// are only those that the first screen needs.
     pub(crate) fn totals_round(&self, looks_for_exporters: bool) -> ClusterRound {
         let mut round = ClusterRound::new(RoundKind::Totals, Vec::new());
         if looks_for_exporters || self.forms.is_empty() {
@@ -95,14 +96,18 @@ impl Cluster {
                 );
             }
         }
+        let is_first = self.hosts.is_empty();
         for form in &self.forms {
             let form = *form;
             round.add(RoundPart::Gpus(form), Some(questions::gpus(form)));
             for figure in Figure::OF_HOSTS {
                 round.add(
                     RoundPart::OfHosts(form, figure),
-                    questions::of_hosts(form, figure),
+                    questions::of_hosts(form, figure).filter(|_| !is_first || figure.is_urgent()),
                 );
+            }
+            if is_first {
+                continue;
             }
             round.add(RoundPart::Ages(form), Some(questions::ages(form)));
             for figure in Figure::TROUBLES {
@@ -113,7 +118,7 @@ impl Cluster {
             }
             round.add(RoundPart::Owners(form), questions::owners(form));
         }
-        if let Some(form) = self.forms.first() {
+        if let Some(form) = self.forms.first().filter(|_| !is_first) {
             round.add(RoundPart::Samples, Some(questions::samples(*form)));
         }
         round

@@ -34,10 +34,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long the screen may stay empty at the start, until the first answer arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(150);
 
-/// The kinds of rounds, by their slots: a round of a lower slot is asked first.
+/// The kinds of rounds, by their slots: a round of a lower slot is asked first. The user waits for
+/// rows.
 const SLOTS: [RoundKind; 5] = [
-    RoundKind::Totals,
     RoundKind::Rows,
+    RoundKind::Totals,
     RoundKind::Past,
     RoundKind::Ended,
     RoundKind::AllGpus,
