@@ -153,8 +153,8 @@ pub(crate) struct ClusterApp {
     totals: u32,
     /// The hosts whose GPUs and past were asked for last.
     rows_of: Vec<ClusterHostId>,
-    /// The kinds of rounds that need not be asked for again: all GPUs, until new totals come, and the
-    /// hosts whose samples ended before gputop began.
+    /// The kinds of rounds that need not be asked for again before new totals come, or ever: the hosts
+    /// whose samples ended before gputop began.
     done: BTreeSet<RoundKind>,
 }
 
@@ -213,16 +213,11 @@ impl ClusterApp {
         if is_change {
             self.settle();
         }
-        // A question that the server has not answered is not asked again beside it.
-        if self.due_in == ViewerTime::ZERO && !self.awaits(RoundKind::Totals) {
+        // The questions before come first: a slow server must not be asked for totals alone.
+        if self.due_in == ViewerTime::ZERO && self.asked.is_empty() {
             effects.push(self.ask_for_totals());
         }
-        effects.extend(self.ask_for_rows());
-        // Only now: the hosts that are there come first.
-        if !self.rows_of.is_empty() && self.done.insert(RoundKind::Ended) {
-            let round = self.cluster.ended_round();
-            effects.push(self.ask(round));
-        }
+        effects.extend(self.ask_for_rest());
         effects
     }
 
@@ -252,7 +247,6 @@ impl ClusterApp {
     }
 
     fn ask_for_totals(&mut self) -> ClusterEffect {
-        self.due_in = ViewerTime::new(self.interval());
         let round = self
             .cluster
             .totals_round(self.totals.is_multiple_of(LOOKS_AGAIN));
@@ -265,23 +259,35 @@ impl ClusterApp {
         (self.due_in, self.totals) = (ViewerTime::ZERO, 0);
     }
 
-    /// Asks for the GPUs and the past of the hosts on the screen, if they are others than before, or
-    /// for all GPUs while these are listed.
-    fn ask_for_rows(&mut self) -> Vec<ClusterEffect> {
-        let has_all = self.done.contains(&RoundKind::AllGpus) || self.awaits(RoundKind::AllGpus);
-        if self.list == ClusterList::AllGpus && !has_all {
-            self.done.insert(RoundKind::AllGpus);
-            let round = self.cluster.all_gpus_round();
-            return vec![self.ask(round)];
-        }
+    /// Asks for what the screen shows beside the totals: the GPUs and the past of its hosts, if they
+    /// are others than before, all GPUs while these are listed, and the words of all hosts for a
+    /// filter.
+    fn ask_for_rest(&mut self) -> Vec<ClusterEffect> {
+        let mut effects = Vec::new();
         let shown = self.shown_hosts();
-        if shown.is_empty() || shown.iter().all(|host| self.rows_of.contains(host)) {
-            return Vec::new();
+        if !shown.iter().all(|host| self.rows_of.contains(host)) {
+            self.rows_of.clone_from(&shown);
+            let rows = self.cluster.rows_round(shown.clone());
+            let past = self.cluster.past_round(shown, PAST);
+            effects.extend([self.ask(rows), self.ask(past)]);
         }
-        self.rows_of.clone_from(&shown);
-        let rows = self.cluster.rows_round(shown.clone());
-        let past = self.cluster.past_round(shown, PAST);
-        vec![self.ask(rows), self.ask(past)]
+        let wanted = [
+            (RoundKind::AllGpus, self.list == ClusterList::AllGpus),
+            (RoundKind::Words, !self.filter.value().trim().is_empty()),
+            // Only after the hosts that are there.
+            (RoundKind::Ended, !self.rows_of.is_empty()),
+        ];
+        for (kind, is_wanted) in wanted {
+            if is_wanted && !self.awaits(kind) && self.done.insert(kind) {
+                let round = match kind {
+                    RoundKind::AllGpus => self.cluster.all_gpus_round(),
+                    RoundKind::Words => self.cluster.words_round(),
+                    _ => self.cluster.ended_round(),
+                };
+                effects.push(self.ask(round));
+            }
+        }
+        effects
     }
 
     /// The hosts on the screen.
@@ -305,6 +311,10 @@ impl ClusterApp {
             self.asked.insert(kind, (known, round));
             return;
         }
+        if kind == RoundKind::Totals {
+            // From the answer on: a slow server gets as much time.
+            self.due_in = ViewerTime::new(self.interval());
+        }
         let answers = match answers {
             Ok(answers) => answers,
             Err(sentence) => {
@@ -319,9 +329,17 @@ impl ClusterApp {
         if kind == RoundKind::Totals {
             // The rows are as old as the totals were.
             self.rows_of.clear();
-            self.done.remove(&RoundKind::AllGpus);
+            self.done.retain(|kind| *kind == RoundKind::Ended);
             if is_unfinished {
                 self.due_in = ViewerTime::ZERO;
+            }
+            // A server that refuses the first questions answers nothing at all.
+            let refusal = self.cluster.warning.as_ref();
+            if let Some(refusal) = refusal.filter(|_| self.cluster.exporters().is_empty()) {
+                self.server_trouble = Some(ServerTrouble {
+                    sentence: refusal.to_string(),
+                    age: ViewerTime::ZERO,
+                });
             }
         }
     }
@@ -361,7 +379,7 @@ impl ClusterApp {
             height: height.saturating_sub(2),
         };
         let panel = if body.height >= BODY_WITH_PANEL && self.list == ClusterList::Hosts {
-            PANEL_ROWS.min(body.height / 3 + 1)
+            PANEL_ROWS.min(body.height * 2 / 5 + 1)
         } else {
             0
         };
@@ -386,12 +404,14 @@ impl ClusterApp {
             },
             self.areas.fleet.troubles.height,
         );
+        // The panel has the rows that the hosts leave, too: a host may have many GPUs.
+        let (end, end_of_lines) = (body.y + body.height, fleet.jobs.y + fleet.jobs.height);
         self.areas = ClusterAreas {
             header: row(0),
             fleet,
             panel: Area {
-                y: body.y + above.height,
-                height: panel,
+                y: end_of_lines,
+                height: if panel > 0 { end - end_of_lines } else { 0 },
                 ..body
             },
             gpus: Area {

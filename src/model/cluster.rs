@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     /// The exporters whose series there are, the best first.
     forms: Vec<SeriesForm>,
     hosts: BTreeMap<ClusterHostId, ClusterHost>,
-    /// The domain that the names of all hosts end with; empty where there is none.
+    /// The domain that the names of most hosts end with; empty where there is none.
     domain: String,
     /// Whether the hosts belong to several clusters.
     has_clusters: bool,
@@ -79,27 +79,35 @@ impl Cluster {
         names
     }
 
-    /// The domain that the names of all hosts end with, as in `.cluster.example.org`; empty where they
-    /// have none in common.
-    fn common_domain(&self) -> &str {
-        let domain = |id: &'_ ClusterHostId| {
+    /// The domain that the names of most hosts end with, as in `.cluster.example.org`; empty where they
+    /// have none.
+    fn most_common_domain(&self) -> &str {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for id in self.hosts.keys() {
             let name = id.name.as_str();
             let is_address = name.parse::<IpAddr>().is_ok();
-            let dot = name.find('.').filter(|_| !is_address);
-            dot.map_or(name.len(), |dot| dot)
-        };
-        let mut hosts = self.hosts.keys();
-        let Some(first) = hosts.next() else { return "" };
-        let common = &first.name.as_str()[domain(first)..];
-        let is_common = hosts.all(|id| id.name.as_str()[domain(id)..] == *common);
-        if is_common { common } else { "" }
+            if let Some(dot) = name.find('.').filter(|_| !is_address) {
+                *counts.entry(&name[dot..]).or_default() += 1;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|(_, hosts)| *hosts);
+        most.map_or("", |(domain, _)| domain)
     }
 
-    /// The name of a host on the screen: without the domain that all hosts have, and with the cluster
-    /// where there are several.
+    /// The name of a host on the screen: without the domain that most hosts have, if no other host has
+    /// the rest as its name, and with the cluster where there are several.
     pub(crate) fn shown_name(&self, id: &ClusterHostId) -> String {
         let name = id.name.as_str();
-        let name = name.strip_suffix(self.domain.as_str()).unwrap_or(name);
+        let is_taken = |short: &&str| {
+            let other = ClusterHostId {
+                cluster: id.cluster.clone(),
+                name: (*short).into(),
+            };
+            self.hosts.contains_key(&other)
+        };
+        let domain = Some(self.domain.as_str()).filter(|domain| !domain.is_empty());
+        let short = domain.and_then(|domain| name.strip_suffix(domain));
+        let name = short.filter(|short| !is_taken(short)).unwrap_or(name);
         match &id.cluster {
             Some(cluster) if self.has_clusters => format!("{cluster}/{name}"),
             _ => name.to_owned(),

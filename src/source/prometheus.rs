@@ -132,7 +132,8 @@ impl PrometheusClient {
         })
     }
 
-    /// Asks a question, and waits for the answer.
+    /// Asks a question, and waits for the answer. A question that the server refuses has an answer
+    /// without series and with a warning, since it says nothing about the others.
     ///
     /// # Errors
     ///
@@ -140,6 +141,15 @@ impl PrometheusClient {
     pub(crate) fn ask(&mut self, question: &SeriesQuestion) -> Result<SeriesAnswer, String> {
         match self.try_twice(question) {
             Ok(answer) => Ok(answer),
+            Err(
+                failure @ AskFailure::Status(
+                    StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY,
+                    _,
+                ),
+            ) => Ok(SeriesAnswer {
+                warning: Some(failure.sentence(&self.name).into()),
+                ..SeriesAnswer::default()
+            }),
             Err(failure) => {
                 let end = self.ssh_end.lock().ok().and_then(|mut end| end.take());
                 Err(match end {

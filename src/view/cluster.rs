@@ -58,7 +58,10 @@ pub(crate) fn draw(buffer: &mut Buffer, theme: &Theme, name: ThemeName, app: &Cl
                 draw_hosts(buffer, theme, app);
                 cluster_panel::draw(buffer, theme, app);
             }
-            ClusterList::AllGpus => cluster_panel::draw_all(buffer, theme, app),
+            ClusterList::AllGpus if !app.hosts.is_empty() => {
+                cluster_panel::draw_all(buffer, theme, app);
+            }
+            ClusterList::AllGpus => {}
         }
         draw_footer(buffer, theme, app);
         if app.mode == ClusterMode::Help {
@@ -89,14 +92,13 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         let shown = if pen.room() >= WIDE { 11..19 } else { 11..16 };
         pen.put_at_end(&time[shown], theme.text());
     }
-    let server = middle_cut(&app.server, pen.room() / 4);
-    pen.skip(1).put(server, theme.text()).skip(2);
     if totals.hosts == 0 {
+        pen.skip(1).rest(&app.server, theme.text());
         return;
     }
     let mut parts = vec![(count(totals.hosts, "host"), theme.accent())];
     let known = totals.gpus.saturating_sub(totals.unknown);
-    let busy = known.saturating_sub(totals.free);
+    let busy = known.saturating_sub(totals.free + totals.sick);
     let gpus = count(totals.gpus, "GPU");
     let has_more = if app.cluster.has_more_troubles {
         "≥ "
@@ -117,11 +119,11 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     } else {
         format!(" ({})", details.join(", "))
     };
-    parts.push((format!("{gpus}: {busy} busy{details}"), theme.text()));
-    parts.push((format!("{} free", totals.free), theme.text()));
     if totals.sick > 0 {
         parts.push((format!(" {has_more}{} sick ", totals.sick), theme.alarm()));
     }
+    parts.push((format!("{gpus}: {busy} busy{details}"), theme.text()));
+    parts.push((format!("{} free", totals.free), theme.text()));
     if totals.unknown > 0 {
         parts.push((format!("{} unknown", totals.unknown), theme.dim()));
     }
@@ -129,11 +131,17 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         let words = format!("{} without samples", count(totals.silent, "host"));
         parts.push((words, theme.alarm_words()));
     }
+    // The server comes last: the person has just typed it.
+    let width: usize = parts.iter().map(|(words, _)| words.width() + 2).sum();
+    let room = pen.room().saturating_sub(width + 2);
+    if room >= app.server.width() {
+        parts.insert(0, (app.server.clone(), theme.text()));
+    }
+    pen.skip(1);
     for (words, style) in parts {
-        if words.width() > pen.room() {
-            return;
+        if words.width() <= pen.room() {
+            pen.put(words, style).skip(2);
         }
-        pen.put(words, style).skip(2);
     }
     if let Some(age) = totals.age {
         let words = format!("samples ≤ {} old", Elapsed(age));
@@ -391,7 +399,7 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         return;
     }
     if let Some(warning) = &app.cluster.warning {
-        let words = format!("the server says that its answer is not complete: {warning}");
+        let words = format!("not all is known: {warning}");
         pen.rest(words, theme.notable());
         return;
     }

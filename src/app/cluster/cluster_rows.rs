@@ -146,7 +146,7 @@ impl ClusterApp {
         let shown = self
             .cluster
             .hosts()
-            .filter(|(id, host)| self.matches(id, host, &filter));
+            .filter(|(id, host)| matches(id, host, &filter));
         let mut hosts: Vec<ClusterHostId> = shown.map(|(id, _)| id.clone()).collect();
         hosts.sort_by_cached_key(|id| natural_order(&self.cluster.shown_name(id)));
         if self.sort != HostSort::Name {
@@ -207,9 +207,11 @@ impl ClusterApp {
         for (id, host) in hosts {
             let name = self.cluster.shown_name(id).to_lowercase();
             for (place, gpu) in host.gpus.iter().enumerate() {
-                let text = || format!("{name} {}", gpu_words(gpu)).to_lowercase();
-                if filter.is_empty() || filter.split_whitespace().all(|word| text().contains(word))
-                {
+                let has_words = || {
+                    let text = format!("{name} {}", gpu_words(gpu)).to_lowercase();
+                    filter.split_whitespace().all(|word| text.contains(word))
+                };
+                if filter.is_empty() || has_words() {
                     gpus.push((id.clone(), place));
                 }
             }
@@ -238,22 +240,37 @@ impl ClusterApp {
             HostSort::Trouble => Some(u64::MAX - gpu.state as u64),
         }
     }
-
-    /// Whether a host has all words of a filter: in its name, and in what is known of its GPUs.
-    fn matches(&self, id: &ClusterHostId, host: &ClusterHost, filter: &str) -> bool {
-        if filter.trim().is_empty() {
-            return true;
-        }
-        let mut words = vec![self.cluster.shown_name(id)];
-        words.extend(host.gpus.iter().map(gpu_words));
-        if host.is_silent {
-            words.push("no samples".to_owned());
-        }
-        let text = words.join(" ").to_lowercase();
-        filter.split_whitespace().all(|word| text.contains(word))
-    }
 }
 
+/// Whether a host has all words of a filter: in its name, and in what is known of its GPUs.
+fn matches(id: &ClusterHostId, host: &ClusterHost, filter: &str) -> bool {
+    if filter.trim().is_empty() {
+        return true;
+    }
+    let mut words = vec![id.name.to_string()];
+    words.extend(id.cluster.iter().map(ToString::to_string));
+    words.extend(host.words.iter().map(ToString::to_string));
+    words.extend(host.gpus.iter().map(gpu_words));
+    if host.is_silent {
+        words.push("no samples".to_owned());
+    }
+    if host.figures.free > Some(0) {
+        words.push(state_word(GpuState::Free).to_owned());
+    }
+    for (figure, state) in [
+        (Figure::Xid, GpuState::Sick),
+        (Figure::RowRemapFailure, GpuState::Sick),
+        (Figure::Leak, GpuState::Leak),
+        (Figure::Leftover, GpuState::Orphan),
+        (Figure::HeldIdle, GpuState::HeldIdle),
+    ] {
+        if host.count(figure) > 0 {
+            words.push(state_word(state).to_owned());
+        }
+    }
+    let text = words.join(" ").to_lowercase();
+    filter.split_whitespace().all(|word| text.contains(word))
+}
 /// The words of a GPU that a filter finds.
 fn gpu_words(gpu: &ClusterGpu) -> String {
     let mut words: Vec<&str> = Vec::new();
@@ -267,7 +284,7 @@ fn gpu_words(gpu: &ClusterGpu) -> String {
 }
 
 /// The word for a state.
-pub(crate) fn state_word(state: GpuState) -> &'static str {
+fn state_word(state: GpuState) -> &'static str {
     match state {
         GpuState::Sick => "sick",
         GpuState::Unknown => "unknown",

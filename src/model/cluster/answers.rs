@@ -21,6 +21,9 @@ const MOST_HOSTS: usize = 20_000;
 /// The most GPUs of a host that are kept.
 const MOST_GPUS: usize = 512;
 
+/// The most users, jobs and models of a host that are kept.
+const MOST_WORDS: usize = 256;
+
 /// The most users and jobs of a GPU that are kept.
 const MOST_OWNERS: usize = 16;
 
@@ -52,6 +55,7 @@ impl Cluster {
             RoundKind::Rows | RoundKind::AllGpus => self.take_gpus(round, parts()),
             RoundKind::Past => self.take_past(round, parts()),
             RoundKind::Ended => self.take_ended(parts()),
+            RoundKind::Words => self.take_words(parts()),
         }
         false
     }
@@ -62,15 +66,20 @@ impl Cluster {
     ) -> bool {
         self.warning = parts.clone().find_map(|(_, answer)| answer.warning.clone());
         let mut forms: BTreeSet<SeriesForm> = BTreeSet::new();
-        let asks_for_forms = parts
-            .clone()
-            .any(|(part, _)| matches!(part, RoundPart::Exporters { .. }));
+        let is_refused =
+            |answer: &SeriesAnswer| answer.series.is_empty() && answer.warning.is_some();
+        // The server may refuse a question: its answer then says nothing.
+        let mut refused: Vec<SeriesForm> = Vec::new();
+        let mut knows_forms = false;
         let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
         let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
         self.has_more_troubles = false;
         for (part, answer) in parts {
             match part {
+                RoundPart::Exporters { .. } if is_refused(answer) => return false,
+                RoundPart::Gpus(form) if is_refused(answer) => refused.push(form),
                 RoundPart::Exporters { by_instance } => {
+                    knows_forms = true;
                     let signs = answer.series.iter();
                     let signs = signs.filter_map(|series| series.label("sign"));
                     forms.extend(
@@ -104,7 +113,7 @@ impl Cluster {
                     each_host(&mut found, form, answer, |host, _, value| {
                         host.figures.set(figure, value);
                     });
-                    if figure == Figure::Free {
+                    if figure == Figure::Free && !is_refused(answer) {
                         // No series: none of its GPUs is free.
                         let of_form = found.values_mut();
                         for host in of_form.filter(|host| host.selector.form == form) {
@@ -116,11 +125,8 @@ impl Cluster {
             }
         }
         let before = (self.forms.len(), self.hosts.is_empty());
-        // The first round asks for the exporters alone.
-        if before.0 > 0 {
-            self.take_found(found);
-        }
-        if asks_for_forms {
+        self.take_found(found, &refused);
+        if knows_forms {
             self.forms = forms.into_iter().collect();
         }
         let mut owners: Vec<(Text, usize)> = owners.into_iter().collect();
@@ -133,10 +139,16 @@ impl Cluster {
         self.forms.len() > before.0 || has_first_hosts
     }
 
-    fn take_found(&mut self, mut found: BTreeMap<ClusterHostId, FoundHost>) {
+    fn take_found(
+        &mut self,
+        mut found: BTreeMap<ClusterHostId, FoundHost>,
+        refused: &[SeriesForm],
+    ) {
         let now = self.now;
         for (id, host) in &mut self.hosts {
-            host.is_silent = !found.contains_key(id);
+            if !refused.contains(&host.selector.form) {
+                host.is_silent = !found.contains_key(id);
+            }
         }
         while found.len() > MOST_HOSTS {
             found.pop_last();
@@ -165,7 +177,7 @@ impl Cluster {
         while self.hosts.len() > MOST_HOSTS {
             self.hosts.pop_last();
         }
-        self.domain = self.common_domain().to_owned();
+        self.domain = self.most_common_domain().to_owned();
         self.has_clusters = self.are_in_clusters();
     }
 
@@ -286,6 +298,29 @@ impl Cluster {
             }
         }
     }
+
+    fn take_words<'a>(&mut self, parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>) {
+        for host in self.hosts.values_mut() {
+            host.words.clear();
+        }
+        for (part, answer) in parts {
+            let (form, labels) = match part {
+                RoundPart::OwnersOfHosts(form) => {
+                    let exporter = form.exporter();
+                    (form, [exporter.owner_labels, exporter.job_labels].concat())
+                }
+                RoundPart::ModelsOfHosts(form) => (form, form.model_label().into_iter().collect()),
+                _ => continue,
+            };
+            for series in &answer.series {
+                let host = host_of(form, series).and_then(|(id, _)| self.hosts.get_mut(&id));
+                let Some(host) = host else { continue };
+                let words = labels.iter().filter_map(|label| series.label(label));
+                let room = MOST_WORDS.saturating_sub(host.words.len());
+                host.words.extend(words.take(room).cloned());
+            }
+        }
+    }
 }
 
 /// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is.
@@ -295,16 +330,33 @@ fn take_hosts(
     answer: &SeriesAnswer,
 ) {
     // Two exporters may say `gpu-01` and `gpu-01.example.org`.
-    let short_names: BTreeSet<String> = found
-        .values()
-        .filter(|host| host.selector.form != form)
-        .map(|host| short_name(host.selector.value.as_str()).to_owned())
+    let others: BTreeSet<(Option<Text>, String)> = found
+        .iter()
+        .filter(|(_, host)| host.selector.form != form)
+        .flat_map(|(id, _)| {
+            let name = id.name.as_str();
+            let short = Some(short_name(name)).filter(|short| *short != name);
+            // A short name also stands for itself with any domain.
+            let shorts =
+                short.map_or_else(|| vec![format!("{name}.")], |short| vec![short.to_owned()]);
+            shorts.into_iter().map(|name| (id.cluster.clone(), name))
+        })
         .collect();
+    let is_known = |id: &ClusterHostId| {
+        let name = id.name.as_str();
+        let short = short_name(name);
+        let other = if short == name {
+            name.to_owned()
+        } else {
+            format!("{short}.")
+        };
+        others.contains(&(id.cluster.clone(), other))
+    };
     for series in &answer.series {
         let (Some((id, selector)), Some(gpus)) = (host_of(form, series), value_of(series)) else {
             continue;
         };
-        if found.contains_key(&id) || short_names.contains(short_name(id.name.as_str())) {
+        if found.contains_key(&id) || is_known(&id) {
             continue;
         }
         let figures = ClusterFigures {

@@ -1,5 +1,6 @@
 //! A host of a cluster: its figures, its troubles and its GPUs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::health::{TroubleRank, describe_xid};
@@ -69,6 +70,8 @@ pub(crate) struct ClusterHost {
     pub(super) flags: Vec<GpuFlag>,
     /// The GPUs, in the order of their indices; empty before they were asked for.
     pub(crate) gpus: Vec<ClusterGpu>,
+    /// The users, jobs and models on the host; empty before a filter asked for them.
+    pub(crate) words: BTreeSet<Text>,
     /// `None` before it was asked for.
     pub(crate) past: Option<HostPast>,
     /// The server's time when it last had samples of the host; `None` where it has had none since
@@ -135,10 +138,10 @@ impl ClusterGpuKey {
     }
 
     /// The place of the GPU on its host: `10` comes after `9`.
-    pub(super) fn order(&self) -> (u64, &Self) {
-        let number = self.index.split(':').next();
-        let number = number.and_then(|number| number.parse().ok());
-        (number.unwrap_or(u64::MAX), self)
+    pub(super) fn order(&self) -> (Vec<u64>, &Self) {
+        let numbers = self.index.split(':');
+        let numbers = numbers.map(|number| number.parse().unwrap_or(u64::MAX));
+        (numbers.collect(), self)
     }
 }
 
@@ -189,6 +192,7 @@ impl ClusterHost {
             figures: ClusterFigures::default(),
             flags: Vec::new(),
             gpus: Vec::new(),
+            words: BTreeSet::new(),
             past: None,
             last_seen: None,
             is_silent: false,

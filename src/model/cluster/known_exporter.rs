@@ -2,7 +2,12 @@
 //! and which labels name the host, the GPU, and who uses it.
 //!
 //! In an expression, `$` stands for the matchers that choose hosts. A value that an exporter writes
-//! for "not known" is filtered there, before anything is added up. DCGM's are 2147483632 and more.
+//! for "not known" is filtered there, before anything is added up: DCGM's are 2147483632 and more,
+//! that of nvitop-exporter is NaN. A GPU with an error of its hardware is not free. The numbers of the
+//! Xid errors are those that a program causes.
+
+/// The label of DCGM with the number of a MIG instance.
+const INSTANCE: &str = "GPU_I_ID";
 
 /// A figure of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,10 +132,6 @@ pub(crate) struct SeriesForm {
 }
 
 impl KnownExporter {
-    /// The labels that name a host in the series of any exporter, but for `instance`.
-    pub(super) const HOST_LABELS: [&'static str; 4] =
-        ["host", "hostname", "Hostname", "exported_instance"];
-
     /// All exporters. Where several read one host, the first one counts: it knows the most.
     pub(super) const ALL: [Self; 5] = [
         Self {
@@ -160,7 +161,8 @@ impl KnownExporter {
                     Figure::Free,
                     "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (host, uuid) \
                      gputopmon_processes > 0 unless on (host, uuid) \
-                     gputopmon_gpu_memory_unaccounted_bytes > 0",
+                     gputopmon_gpu_memory_unaccounted_bytes > 0 unless on (host, uuid) \
+                     (gputopmon_gpu_last_xid != 13 != 31 != 43 != 45 != 68 != 69 != 109)",
                 ),
                 (
                     Figure::Lost,
@@ -198,7 +200,7 @@ impl KnownExporter {
             sign: "DCGM_FI_DEV_FB_USED",
             restriction: "",
             host_labels: &["hostname", "Hostname"],
-            index_labels: &["gpu", "GPU_I_ID"],
+            index_labels: &["gpu", INSTANCE],
             uuid_labels: &["UUID"],
             expressions: &[
                 (
@@ -221,7 +223,10 @@ impl KnownExporter {
                     Figure::Free,
                     "DCGM_FI_DEV_FB_USED{exported_pod=\"\",hpc_job=\"\",$} < 512 unless \
                      DCGM_FI_DEV_FB_USED{pod!~\"(.*dcgm-exporter.*)?\",$} unless \
-                     DCGM_FI_DEV_GPU_UTIL{$} > 0",
+                     0 < DCGM_FI_DEV_GPU_UTIL{$} < 2147483632 unless on (UUID, GPU_I_ID) \
+                     (0 < DCGM_FI_DEV_XID_ERRORS{$} < 2147483632 != 13 != 31 != 43 != 45 != 68 \
+                     != 69 != 109) unless on (UUID, GPU_I_ID) \
+                     (0 < DCGM_FI_DEV_ROW_REMAP_FAILURE{$} < 2147483632)",
                 ),
                 (
                     Figure::Xid,
@@ -250,11 +255,17 @@ impl KnownExporter {
             index_labels: &["index"],
             uuid_labels: &["uuid"],
             expressions: &[
-                (Figure::MemoryUsed, "1048576 * gpu_memory_used_MiB{$}"),
-                (Figure::MemoryTotal, "1048576 * gpu_memory_total_MiB{$}"),
-                (Figure::Sm, "gpu_utilization_Percentage{$}"),
-                (Figure::Power, "gpu_power_usage_W{$}"),
-                (Figure::Temperature, "gpu_temperature_C{$}"),
+                (
+                    Figure::MemoryUsed,
+                    "1048576 * (gpu_memory_used_MiB{$} >= 0)",
+                ),
+                (
+                    Figure::MemoryTotal,
+                    "1048576 * (gpu_memory_total_MiB{$} >= 0)",
+                ),
+                (Figure::Sm, "gpu_utilization_Percentage{$} >= 0"),
+                (Figure::Power, "gpu_power_usage_W{$} >= 0"),
+                (Figure::Temperature, "gpu_temperature_C{$} >= 0"),
                 (
                     Figure::Free,
                     "gpu_memory_used_MiB{$} < 512 unless gpu_utilization_Percentage{$} > 0 unless \
@@ -296,7 +307,8 @@ impl KnownExporter {
             name: "nvidia_gpu_exporter",
             sign: "nvidia_smi_memory_used_bytes",
             restriction: "",
-            host_labels: &[],
+            // It has none of its own; these are often added to what it writes.
+            host_labels: &["hostname", "host", "nodename", "node"],
             index_labels: &[],
             uuid_labels: &["uuid"],
             expressions: &[
@@ -312,7 +324,8 @@ impl KnownExporter {
                 (
                     Figure::Free,
                     "nvidia_smi_memory_used_bytes{$} < 536870912 unless \
-                     nvidia_smi_utilization_gpu_ratio{$} > 0",
+                     nvidia_smi_utilization_gpu_ratio{$} > 0 unless \
+                     nvidia_smi_remapped_rows_failure{$} > 0",
                 ),
                 (
                     Figure::RowRemapFailure,
@@ -382,7 +395,7 @@ impl SeriesForm {
 
     /// The labels of a host, as they stand after `by`.
     pub(super) fn host_labels(self) -> String {
-        format!("cluster,{}", self.host_names().join(","))
+        [&["cluster"], self.host_names()].concat().join(",")
     }
 
     /// The labels that tell the GPUs of a host apart, as they stand after `by`.
@@ -391,6 +404,15 @@ impl SeriesForm {
         [exporter.index_labels, exporter.uuid_labels]
             .concat()
             .join(",")
+    }
+
+    /// The labels that tell the whole GPUs of a host apart, as they stand after `by`: the exporter
+    /// repeats the power of a GPU for each of its MIG instances.
+    pub(super) fn whole_gpu_labels(self) -> String {
+        let exporter = self.exporter();
+        let mut labels = [exporter.index_labels, exporter.uuid_labels].concat();
+        labels.retain(|label| *label != INSTANCE);
+        labels.join(",")
     }
 
     /// The labels of users, as they stand after `by`.
@@ -406,11 +428,30 @@ impl SeriesForm {
             .join(",")
     }
 
+    /// The matchers that choose the series without a label that names the host.
+    fn without_host(self) -> String {
+        let labels = self.exporter().host_labels.iter();
+        let matchers: Vec<String> = labels.map(|label| format!("{label}=\"\"")).collect();
+        matchers.join(",")
+    }
+
+    /// The number of series of this form, if there are some.
+    pub(super) fn count(self) -> String {
+        let all = format!("count({})", self.sign(""));
+        if self.by_instance {
+            return all;
+        }
+        format!(
+            "{all} > (count({}) or vector(0))",
+            self.sign(&self.without_host())
+        )
+    }
+
     /// The matchers that choose the series of this form and of the selected hosts.
     fn matchers(self, selected: &str) -> String {
         let mut matchers: Vec<String> = Vec::new();
         if self.by_instance {
-            matchers.extend(KnownExporter::HOST_LABELS.map(|label| format!("{label}=\"\"")));
+            matchers.push(self.without_host());
         }
         if !selected.is_empty() {
             matchers.push(selected.to_owned());

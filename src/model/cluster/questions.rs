@@ -34,11 +34,8 @@ fn now(expression: String) -> SeriesQuestion {
 /// to. A pattern for all names would make the server look at ten times as many series.
 pub(super) fn exporters(by_instance: bool) -> SeriesQuestion {
     let counts = SeriesForm::all(by_instance).map(|form| {
-        let sign = form.exporter().sign;
-        format!(
-            "label_replace(count({}), \"sign\", \"{sign}\", \"\", \"\")",
-            form.sign("")
-        )
+        let (sign, count) = (form.exporter().sign, form.count());
+        format!("label_replace({count}, \"sign\", \"{sign}\", \"\", \"\")")
     });
     now(counts.collect::<Vec<String>>().join(" or "))
 }
@@ -88,10 +85,14 @@ pub(super) fn of_hosts(form: SeriesForm, figure: Figure) -> Option<SeriesQuestio
 fn of_hosts_text(form: SeriesForm, figure: Figure, selected: &str) -> Option<String> {
     let expression = form.expression(figure, selected)?;
     let hosts = form.host_labels();
-    Some(format!(
-        "{} by ({hosts}) (max by ({hosts},{}) ({expression}))",
-        figure.aggregation(),
+    let gpus = if figure == Figure::Power {
+        form.whole_gpu_labels()
+    } else {
         form.gpu_labels()
+    };
+    Some(format!(
+        "{} by ({hosts}) (max by ({hosts},{gpus}) ({expression}))",
+        figure.aggregation()
     ))
 }
 
@@ -159,6 +160,25 @@ pub(super) fn models_of_gpus(form: SeriesForm, selected: &str) -> Option<SeriesQ
         "group by ({},{},{label}) ({expression})",
         form.host_labels(),
         form.gpu_labels()
+    )))
+}
+
+/// Asks for the users and jobs of each host.
+pub(super) fn owners_of_hosts(form: SeriesForm) -> Option<SeriesQuestion> {
+    let expression = form.owners("")?;
+    Some(now(format!(
+        "group by ({},{}) ({expression})",
+        form.host_labels(),
+        form.job_labels()
+    )))
+}
+
+/// Asks for the models of the GPUs of each host.
+pub(super) fn models_of_hosts(form: SeriesForm) -> Option<SeriesQuestion> {
+    let (expression, label) = form.models("")?;
+    Some(now(format!(
+        "group by ({},{label}) ({expression})",
+        form.host_labels()
     )))
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum RoundKind {
     Ended,
     /// All GPUs.
     AllGpus,
+    /// The users, jobs and models of all hosts, for a filter.
+    Words,
 }
 
 /// A round of questions, which are asked one after the other.
@@ -45,6 +47,8 @@ pub(super) enum RoundPart {
     AgesOfGpus(SeriesForm),
     OwnersOfGpus(SeriesForm),
     ModelsOfGpus(SeriesForm),
+    OwnersOfHosts(SeriesForm),
+    ModelsOfHosts(SeriesForm),
     Past(SeriesForm, Figure),
 }
 
@@ -163,6 +167,23 @@ impl Cluster {
         let mut round = ClusterRound::new(RoundKind::AllGpus, Vec::new());
         for form in &self.forms {
             round.add_gpus(*form, "");
+        }
+        round
+    }
+
+    /// The questions about the users, jobs and models of all hosts.
+    pub(crate) fn words_round(&self) -> ClusterRound {
+        let mut round = ClusterRound::new(RoundKind::Words, Vec::new());
+        for form in &self.forms {
+            let form = *form;
+            round.add(
+                RoundPart::OwnersOfHosts(form),
+                questions::owners_of_hosts(form),
+            );
+            round.add(
+                RoundPart::ModelsOfHosts(form),
+                questions::models_of_hosts(form),
+            );
         }
         round
     }

@@ -36,12 +36,13 @@ const FIRST_FRAME: Duration = Duration::from_millis(150);
 
 /// The kinds of rounds, by their slots: a round of a lower slot is asked first. The user waits for
 /// rows.
-const SLOTS: [RoundKind; 5] = [
+const SLOTS: [RoundKind; 6] = [
     RoundKind::Rows,
     RoundKind::Totals,
     RoundKind::Past,
     RoundKind::Ended,
     RoundKind::AllGpus,
+    RoundKind::Words,
 ];
 
 /// The options of the cluster view.

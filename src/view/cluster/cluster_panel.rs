@@ -83,7 +83,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
             return;
         };
         if row + 1 == rows.height && hidden > 0 {
-            pen.put(format!("+{} more GPUs", hidden + 1), theme.dim());
+            pen.put(format!("+{} more GPUs", hidden + 1), theme.accent())
+                .put(" (a lists all)", theme.dim());
             break;
         }
         gpu_line(&mut pen, theme, app, gpu);
