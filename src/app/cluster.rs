@@ -453,3 +453,6 @@ fn scroll(place: &mut ListPlace, length: usize, rows: usize) {
         .max((place.cursor + 1).saturating_sub(rows))
         .min(length.saturating_sub(rows));
 }
+
+#[cfg(test)]
+mod tests;

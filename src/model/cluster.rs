@@ -5,6 +5,8 @@
 //! ([`mod@known_exporter`]). Processes are not among them, so nothing here says what a process does.
 
 mod answers;
+#[cfg(test)]
+pub(crate) mod example;
 mod host;
 mod known_exporter;
 mod questions;
@@ -150,3 +152,6 @@ impl Cluster {
         troubles
     }
 }
+
+#[cfg(test)]
+mod tests;
