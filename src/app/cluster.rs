@@ -213,8 +213,14 @@ impl ClusterApp {
         if is_change {
             self.settle();
         }
-        // The questions before come first: a slow server must not be asked for totals alone.
-        if self.due_in == ViewerTime::ZERO && self.asked.is_empty() {
+        // The questions before come first: a slow server must not be asked for totals alone. But
+        // troubles are shown as soon as they can be.
+        let may_ask = if self.cluster.knows_troubles {
+            self.asked.is_empty()
+        } else {
+            !self.awaits(RoundKind::Totals)
+        };
+        if self.due_in == ViewerTime::ZERO && may_ask {
             effects.push(self.ask_for_totals());
         }
         effects.extend(self.ask_for_rest());
