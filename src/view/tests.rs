@@ -19,6 +19,7 @@ use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, Cause, DeviceAllocator, Missing, Snapshot, State, Trouble,
 };
 
+mod cluster;
 mod end_dialog;
 mod end_on_many_hosts;
 mod fleet;

@@ -19,10 +19,10 @@ const DCGM: &str = "DCGM_FI_DEV_FB_USED";
 const NVITOP: &str = "gpu_memory_used_MiB";
 const SMI: &str = "nvidia_smi_memory_used_bytes";
 
-/// Labels by their names.
-type Labels<'a> = &'a [(&'a str, &'a str)];
+/// LabelList by their names.
+type LabelList<'a> = &'a [(&'a str, &'a str)];
 
-fn series(labels: Labels<'_>, time: f64, value: f64) -> Series {
+fn series(labels: LabelList<'_>, time: f64, value: f64) -> Series {
     let mut labels: Vec<(Text, Text)> = labels
         .iter()
         .map(|(name, value)| ((*name).into(), (*value).into()))
@@ -58,18 +58,18 @@ impl AskedServer {
         }
     }
 
-    fn knows(&mut self, part: RoundPart, labels: Labels<'_>, value: f64) {
+    fn knows(&mut self, part: RoundPart, labels: LabelList<'_>, value: f64) {
         self.known.push((part, series(labels, self.now, value)));
     }
 
     /// Adds an exporter, and hosts with two GPUs each, which have these labels.
-    fn with(sign: &str, by_instance: bool, hosts: &[Labels<'_>]) -> Self {
+    fn with(sign: &str, by_instance: bool, hosts: &[LabelList<'_>]) -> Self {
         let mut server = Self::new();
         server.adds(sign, by_instance, hosts);
         server
     }
 
-    fn adds(&mut self, sign: &str, by_instance: bool, hosts: &[Labels<'_>]) {
+    fn adds(&mut self, sign: &str, by_instance: bool, hosts: &[LabelList<'_>]) {
         let exporters = RoundPart::Exporters { by_instance };
         self.knows(exporters, &[("sign", sign)], 1.0);
         let form = SeriesForm::of_sign(sign, by_instance).expect("the sign is that of an exporter");
@@ -161,7 +161,7 @@ fn a_host_is_named_by_hostname_in_small_letters_or_not() {
 
 #[test]
 fn a_scraped_address_names_the_host_without_its_port() {
-    let hosts: [Labels<'_>; 4] = [
+    let hosts: [LabelList<'_>; 4] = [
         &[("instance", "gpu-1.example.org:9835")],
         &[("instance", "[fd00::7]:9835")],
         &[("instance", "10.0.0.5:9835")],
@@ -207,11 +207,11 @@ fn a_host_that_two_exporters_read_counts_once_and_gputop_s_exporter_wins() {
 
 #[test]
 fn the_figures_of_a_host_come_from_the_exporter_that_counts_for_it() {
-    let labels: Labels<'_> = &[("Hostname", "gpu-1")];
+    let labels: LabelList<'_> = &[("Hostname", "gpu-1")];
     let mut server = AskedServer::with(DCGM, false, &[labels]);
     server.adds(GPUTOP, false, &[&[("host", "gpu-1")]]);
     for (sign, labels, used) in [
-        (GPUTOP, &[("host", "gpu-1")] as Labels<'_>, 3.0 * GIB),
+        (GPUTOP, &[("host", "gpu-1")] as LabelList<'_>, 3.0 * GIB),
         (DCGM, labels, 70.0 * GIB),
     ] {
         let part = RoundPart::OfHosts(form(sign), Figure::MemoryUsed);
@@ -224,7 +224,7 @@ fn the_figures_of_a_host_come_from_the_exporter_that_counts_for_it() {
 
 #[test]
 fn the_figures_of_a_host_are_in_bytes_percent_and_watts() {
-    let labels: Labels<'_> = &[("Hostname", "gpu-1")];
+    let labels: LabelList<'_> = &[("Hostname", "gpu-1")];
     let mut server = AskedServer::with(DCGM, false, &[labels]);
     for (figure, value) in [
         (Figure::MemoryUsed, 60.5 * GIB),
@@ -281,7 +281,7 @@ fn a_host_without_a_series_of_free_gpus_has_none_and_unknown_is_not_zero() {
 
 #[test]
 fn a_host_whose_samples_end_is_silent_keeps_its_place_and_comes_back() {
-    let hosts: [Labels<'_>; 3] = [
+    let hosts: [LabelList<'_>; 3] = [
         &[("Hostname", "gpu-1")],
         &[("Hostname", "gpu-2")],
         &[("Hostname", "gpu-3")],
@@ -429,7 +429,7 @@ fn the_state_of_a_gpu_follows_from_its_figures_and_troubles() {
         ("5", Some(40.0), 301.0),
         ("10", Some(0.0), 5.0),
     ] {
-        let labels: Labels<'_> = &[host, ("gpu", gpu)];
+        let labels: LabelList<'_> = &[host, ("gpu", gpu)];
         if let Some(used) = used {
             server.knows(figure(Figure::MemoryUsed), labels, used * GIB);
         }
@@ -437,7 +437,7 @@ fn the_state_of_a_gpu_follows_from_its_figures_and_troubles() {
         server.knows(ages, labels, age);
     }
     for gpu in ["0", "10"] {
-        let labels: Labels<'_> = &[host, ("gpu", gpu)];
+        let labels: LabelList<'_> = &[host, ("gpu", gpu)];
         server.knows(figure(Figure::Free), labels, 1.0);
     }
     // A GPU that a pod holds is not free, even if it is empty.
@@ -477,7 +477,7 @@ fn gputop_s_exporter_tells_leaks_leftovers_and_idle_holds_from_busy_gpus() {
         ("2", Figure::HeldIdle),
         ("3", Figure::Slowdown),
     ] {
-        let labels: Labels<'_> = &[host, ("gpu", gpu)];
+        let labels: LabelList<'_> = &[host, ("gpu", gpu)];
         let used = RoundPart::OfGpus(form(GPUTOP), Figure::MemoryUsed);
         server.knows(used, labels, 40.0 * GIB);
         server.knows(RoundPart::Troubles(form(GPUTOP), figure), labels, 5400.0);
@@ -502,7 +502,7 @@ fn a_gpu_is_named_by_its_index_its_instance_or_the_beginning_of_its_uuid() {
     server.adds(SMI, true, &[&[("instance", "gpu-2:9835")]]);
     let used = |form| RoundPart::OfGpus(form, Figure::MemoryUsed);
     for labels in [
-        &[("Hostname", "gpu-1"), ("gpu", "0"), ("UUID", "GPU-a")] as Labels<'_>,
+        &[("Hostname", "gpu-1"), ("gpu", "0"), ("UUID", "GPU-a")] as LabelList<'_>,
         &[
             ("Hostname", "gpu-1"),
             ("gpu", "1"),
@@ -512,7 +512,7 @@ fn a_gpu_is_named_by_its_index_its_instance_or_the_beginning_of_its_uuid() {
     ] {
         server.knows(used(form(DCGM)), labels, GIB);
     }
-    let labels: Labels<'_> = &[("instance", "gpu-2:9835"), ("uuid", "3f2504e0-4f89-11d3")];
+    let labels: LabelList<'_> = &[("instance", "gpu-2:9835"), ("uuid", "3f2504e0-4f89-11d3")];
     server.knows(used(form_by_instance(SMI)), labels, GIB);
     server.ask_totals();
     server.ask_rows();
@@ -528,10 +528,10 @@ fn a_gpu_is_named_by_its_index_its_instance_or_the_beginning_of_its_uuid() {
 fn the_pod_of_a_workload_counts_before_the_pod_of_the_exporter() {
     let host = ("Hostname", "gpu-1");
     let mut server = AskedServer::with(DCGM, false, &[&[host]]);
-    let labels: Labels<'_> = &[host, ("gpu", "0")];
+    let labels: LabelList<'_> = &[host, ("gpu", "0")];
     let used = RoundPart::OfGpus(form(DCGM), Figure::MemoryUsed);
     server.knows(used, labels, GIB);
-    let owner: Labels<'_> = &[
+    let owner: LabelList<'_> = &[
         host,
         ("gpu", "0"),
         ("namespace", "monitoring"),
@@ -580,7 +580,7 @@ fn the_domain_of_all_hosts_is_left_out_and_the_cluster_named_where_there_are_sev
         hosts.map(|(id, _)| server.cluster.shown_name(id)).collect()
     };
     assert_eq!(shown(&server), ["gpu-1", "gpu-2"]);
-    let labels: Labels<'_> = &[("Hostname", "gpu-1.lab.example.org"), ("cluster", "west")];
+    let labels: LabelList<'_> = &[("Hostname", "gpu-1.lab.example.org"), ("cluster", "west")];
     server.knows(RoundPart::Gpus(form(DCGM)), labels, 8.0);
     server.ask_totals();
     assert_eq!(shown(&server), ["gpu-1", "gpu-2", "west/gpu-1"]);
