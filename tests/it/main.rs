@@ -75,6 +75,7 @@ mod probe_diagnosis;
 mod probe_files;
 mod probe_page;
 mod program_marks;
+mod prometheus;
 mod prove;
 mod python_programs;
 mod query;
