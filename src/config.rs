@@ -153,8 +153,30 @@ pub(crate) fn cluster_options(cli: &Cli) -> Result<ClusterOptions, String> {
             .into_iter()
             .flatten()
             .collect(),
+        host_flags: host_flags(cli),
         named_config: cli.screen.config.clone(),
     })
+}
+
+/// Returns the flags of the command line that a gputop gets which opens a host of a cluster. Those of
+/// variables it has anyway.
+fn host_flags(cli: &Cli) -> Vec<String> {
+    let interval = cli.agent.given_interval();
+    let interval = interval.map(|interval| format!("--interval={}ms", interval.as_millis()));
+    let theme = cli.screen.theme.map(|theme| format!("--theme={theme}"));
+    let flags = [
+        (AgentOptions::from(&cli.agent).readonly, "--readonly"),
+        (cli.screen.ascii, "--ascii"),
+        (cli.screen.no_mouse, "--no-mouse"),
+        (cli.screen.no_history, "--no-history"),
+        (cli.screen.mine, "--mine"),
+    ];
+    let given = flags.into_iter().filter(|(is_given, _)| *is_given);
+    given
+        .map(|(_, flag)| flag.to_owned())
+        .chain(interval)
+        .chain(theme)
+        .collect()
 }
 
 /// Lets the simulated machine begin with what its GPUs did before: a screen without a history shows

@@ -39,6 +39,9 @@ pub(crate) const PAST: QuestionSpan = QuestionSpan {
 const PANEL_ROWS: u16 = 9;
 const BODY_WITH_PANEL: u16 = 20;
 
+/// Answers that are older say nothing about the present.
+const OUTDATED: Duration = Duration::from_mins(5);
+
 /// The most hosts whose GPUs are asked for at once.
 const MOST_HOSTS_IN_ROWS: usize = 400;
 
@@ -149,6 +152,9 @@ pub(crate) struct ClusterApp {
     next_round: u64,
     /// The time until the totals are asked for again.
     due_in: ViewerTime,
+    /// The times since the totals and the rows were answered.
+    pub(crate) since_totals: ViewerTime,
+    pub(crate) since_rows: ViewerTime,
     /// The rounds of totals so far.
     totals: u32,
     /// The hosts whose GPUs and past were asked for last.
@@ -186,13 +192,17 @@ impl ClusterApp {
             asked: BTreeMap::new(),
             next_round: 0,
             due_in: ViewerTime::ZERO,
+            since_totals: ViewerTime::ZERO,
+            since_rows: ViewerTime::ZERO,
             totals: 0,
             rows_of: Vec::new(),
             done: BTreeSet::new(),
         }
     }
 
-    /// Takes an event in, and returns what is to be done.
+    /// Takes an event in, and returns what is to be done. A question that is not asked then is never
+    /// asked.
+    #[must_use]
     pub(crate) fn update(&mut self, event: ClusterEvent) -> Vec<ClusterEffect> {
         let mut effects = Vec::new();
         let is_change = !matches!(event, ClusterEvent::Tick(_) | ClusterEvent::Clock(_));
@@ -229,6 +239,8 @@ impl ClusterApp {
 
     fn advance(&mut self, elapsed: ViewerTime) {
         self.notice.advance(elapsed);
+        self.since_totals += elapsed;
+        self.since_rows += elapsed;
         if let Some(clock) = &mut self.clock {
             *clock += elapsed;
         }
@@ -332,6 +344,11 @@ impl ClusterApp {
         };
         self.server_trouble = None;
         let is_unfinished = self.cluster.take(&round, &answers);
+        match kind {
+            RoundKind::Totals => self.since_totals = ViewerTime::ZERO,
+            RoundKind::Rows | RoundKind::AllGpus => self.since_rows = ViewerTime::ZERO,
+            _ => {}
+        }
         if kind == RoundKind::Totals {
             // The rows are as old as the totals were.
             self.rows_of.clear();
@@ -348,6 +365,11 @@ impl ClusterApp {
                 });
             }
         }
+    }
+
+    /// Whether the latest answers are too old to say anything about the present.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.since_totals.duration() > OUTDATED
     }
 
     /// Whether this round is still to be answered.

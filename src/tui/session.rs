@@ -633,11 +633,7 @@ impl<'a> Session<'a> {
     }
 
     fn suspend(&mut self) -> Option<SessionEnd> {
-        // A shell with job control gives every job a process group of its own. In the first group
-        // of a session, as under `ssh -t HOST gputop`, nothing would continue a stopped program.
-        // SAFETY: neither call takes a pointer. rustix cannot express 0, a session from outside of
-        // the PID namespace.
-        if unsafe { libc::getsid(0) == libc::getpgrp() } {
+        if !can_stop() {
             return None;
         }
         self.replies.drain(LAST_REPLY);
@@ -651,6 +647,15 @@ impl<'a> Session<'a> {
         self.screen_state = ScreenState::Awaited;
         self.resized()
     }
+}
+
+/// Whether something continues gputop after it has stopped. A shell with job control gives every job
+/// a process group of its own. In the first group of a session, as under `ssh -t HOST gputop`, nothing
+/// would continue a stopped program.
+fn can_stop() -> bool {
+    // SAFETY: neither call takes a pointer. rustix cannot express 0, a session from outside of
+    // the PID namespace.
+    unsafe { libc::getsid(0) != libc::getpgrp() }
 }
 
 /// Stops all processes of the group, as the terminal does it for Ctrl-Z. Returns whether it could.

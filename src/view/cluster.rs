@@ -144,7 +144,10 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         }
     }
     if let Some(age) = totals.age {
-        let words = format!("samples ≤ {} old", Elapsed(age));
+        let words = format!(
+            "samples ≤ {} old",
+            Elapsed(age + app.since_totals.duration())
+        );
         if words.width() <= pen.room() {
             pen.put_at_end(&words, theme.dim());
         }
@@ -307,14 +310,15 @@ fn draw_hosts(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         };
         let name = middle_cut(&row.name, areas.name);
         pen.cell(name, areas.name, Align::Left, style).skip(1);
-        if areas.grid == HostGrid::Table {
+        let is_table = areas.grid == HostGrid::Table;
+        if is_table {
             pen.skip(GPU.len());
         }
-        if row.silence.is_some() && row.cells.is_empty() {
+        if row.silence.is_some() && row.cells.is_empty() && !is_table {
             pen.rest("no samples", theme.dim());
         } else {
             cells(&mut pen, theme, &row.cells, areas.cells);
-            if areas.grid == HostGrid::Table {
+            if is_table {
                 pen.skip(1);
                 draw_figures(&mut pen, theme, &row);
             }

@@ -296,17 +296,11 @@ pub(super) fn list(pen: &mut Pen<'_>, theme: Theme, items: &[String]) {
     }
 }
 
-/// Returns a name in at most this many columns. A longer one loses its domain, or has `…` in its
-/// middle: the beginning and the end of names of hosts differ more often.
+/// Returns a name in at most this many columns. A longer one has `…` in its middle: the beginning
+/// and the end of names of hosts differ more often.
 pub(super) fn middle_cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
-    }
-    if let Some((host, _)) = name.split_once('.')
-        && host.width() < width
-        && !host.is_empty()
-    {
-        return format!("{host}…");
     }
     let letters: Vec<char> = name.chars().collect();
     let (head, tail) = (width.saturating_sub(1) / 2, width / 2);

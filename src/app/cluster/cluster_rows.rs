@@ -57,7 +57,7 @@ impl ClusterApp {
         let cell = |gpu: &ClusterGpu| {
             let user = gpu.owners.first().and_then(|owner| owner.user.as_ref());
             let hue = user.and_then(|user| self.cluster.hues.hue(user));
-            if silence.is_some() {
+            if silence.is_some() || self.is_outdated() {
                 (GpuState::Unknown, None)
             } else {
                 (gpu.state, hue)

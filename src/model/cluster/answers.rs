@@ -1,5 +1,6 @@
 //! Takes the answers of a round into the cluster.
 
+use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -232,6 +233,10 @@ impl Cluster {
         }
         let is_asked = |id: &ClusterHostId| round.hosts.is_empty() || round.hosts.contains(id);
         for (id, host) in self.hosts.iter_mut().filter(|(id, _)| is_asked(id)) {
+            // A silent host keeps its GPUs, whose state is then unknown.
+            if host.is_silent {
+                continue;
+            }
             let gpus = found.remove(id).into_iter().flatten().map(|(_, gpu)| gpu);
             // Another exporter may read the same host by another name of its GPUs.
             let mut gpus: Vec<ClusterGpu> = gpus
@@ -413,6 +418,9 @@ fn host_of(form: SeriesForm, series: &Series) -> Option<(ClusterHostId, HostSele
 
 /// The host of a scraped address.
 fn without_port(instance: &str) -> &str {
+    if instance.parse::<IpAddr>().is_ok() {
+        return instance;
+    }
     match instance.rsplit_once(':') {
         Some((host, port))
             if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) =>
@@ -426,7 +434,7 @@ fn without_port(instance: &str) -> &str {
 /// The first part of the name of a host. An address is its own first part.
 fn short_name(name: &str) -> &str {
     let name = without_port(name);
-    if name.parse::<core::net::IpAddr>().is_ok() {
+    if name.parse::<IpAddr>().is_ok() {
         return name;
     }
     name.split('.').next().unwrap_or(name)

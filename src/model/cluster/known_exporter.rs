@@ -176,7 +176,10 @@ impl KnownExporter {
                     Figure::Xid,
                     "gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109",
                 ),
-                (Figure::Leak, "gputopmon_gpu_leaking{$} > 0"),
+                (
+                    Figure::Leak,
+                    "gputopmon_gpu_leaking{$} > 0 or gputopmon_process_leaking{$} > 0",
+                ),
                 (
                     Figure::Leftover,
                     "gputopmon_gpu_leftover_memory_bytes{$} > 0",
@@ -192,7 +195,7 @@ impl KnownExporter {
             ],
             owners: "gputopmon_processes{$} > 0",
             owner_labels: &["user"],
-            job_labels: &["slurm_job", "pod", "program"],
+            job_labels: &["slurm_job", "pod", "script", "program"],
             models: ("gputopmon_gpu_info{$}", "name"),
         },
         Self {

@@ -49,6 +49,11 @@ pub(super) fn samples(form: SeriesForm) -> SeriesQuestion {
     ))
 }
 
+/// Asks for the clock of the server.
+pub(super) fn time() -> SeriesQuestion {
+    now("vector(time())".to_owned())
+}
+
 /// Asks for the number of GPUs of each host.
 pub(super) fn gpus(form: SeriesForm) -> SeriesQuestion {
     let hosts = form.host_labels();

@@ -36,6 +36,7 @@ pub(crate) struct ClusterRound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoundPart {
     Exporters { by_instance: bool },
+    Time,
     Samples,
     Gpus(SeriesForm),
     Ages(SeriesForm),
@@ -122,6 +123,8 @@ impl Cluster {
             }
             round.add(RoundPart::Owners(form), questions::owners(form));
         }
+        // Without any other series, the clock still says how long there have been none.
+        round.add(RoundPart::Time, Some(questions::time()));
         if let Some(form) = self.forms.first().filter(|_| !is_first) {
             round.add(RoundPart::Samples, Some(questions::samples(*form)));
         }

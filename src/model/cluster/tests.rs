@@ -19,7 +19,7 @@ const DCGM: &str = "DCGM_FI_DEV_FB_USED";
 const NVITOP: &str = "gpu_memory_used_MiB";
 const SMI: &str = "nvidia_smi_memory_used_bytes";
 
-/// LabelList by their names.
+/// Labels by their names.
 type LabelList<'a> = &'a [(&'a str, &'a str)];
 
 fn series(labels: LabelList<'_>, time: f64, value: f64) -> Series {

@@ -16,7 +16,9 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use super::inputs::{listen, listen_to_replies};
-use super::{FIRST_COLOURS, LAST_REPLY, SessionEnd, SessionInput, stop_group, viewer_clock};
+use super::{
+    FIRST_COLOURS, LAST_REPLY, SessionEnd, SessionInput, can_stop, stop_group, viewer_clock,
+};
 use crate::app::cluster::{ClusterApp, ClusterEffect, ClusterEvent};
 use crate::app::settings::ThemeName;
 use crate::base::detach::this_gputop;
@@ -56,6 +58,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) filter: String,
     /// Sentences about the settings files, to show at the start.
     pub(crate) notices: Vec<String>,
+    /// The flags of this command line that a gputop gets which opens a host.
+    pub(crate) host_flags: Vec<String>,
     /// The configuration file that the user named; `None` for the usual one.
     pub(crate) named_config: Option<PathBuf>,
 }
@@ -74,10 +78,9 @@ pub(crate) fn run(options: &ClusterOptions, client: PrometheusClient) -> anyhow:
     let end = runtime.block_on(async {
         let (sender, inputs) = listen()?;
         let replies = listen_to_replies(&sender).context("cannot read keys from the terminal")?;
-        let mut app = ClusterApp::new(client.name().to_owned(), &options.filter);
-        for notice in options.notices.iter().cloned().chain(client.notice()) {
-            app.update(ClusterEvent::Said(notice));
-        }
+        let app = ClusterApp::new(client.name().to_owned(), &options.filter);
+        let notices = options.notices.iter().cloned().chain(client.notice());
+        let notices: Vec<String> = notices.collect();
         let answered = sender.clone();
         let asker = Asker::start(client, move |round| {
             answered.send(SessionInput::Prometheus(round)).is_ok()
@@ -94,7 +97,7 @@ pub(crate) fn run(options: &ClusterOptions, client: PrometheusClient) -> anyhow:
             is_outdated: true,
             expects_continue: false,
         };
-        session.run(inputs).await
+        session.run(inputs, notices).await
     })?;
     Ok(match end {
         SessionEnd::Quit => ExitCode::SUCCESS,
@@ -122,15 +125,19 @@ impl ClusterSession<'_> {
     async fn run(
         mut self,
         mut inputs: queue::UnboundedReceiver<SessionInput>,
+        notices: Vec<String>,
     ) -> anyhow::Result<SessionEnd> {
         let mut frame_due = self.now + FIRST_FRAME;
+        let mut end = self.resized();
+        for notice in notices {
+            end = end.or(self.update(ClusterEvent::Said(notice)));
+        }
         if let Some(background) = Background::from_env() {
-            self.app.update(ClusterEvent::Background(background));
+            end = end.or(self.update(ClusterEvent::Background(background)));
         } else if self.options.theme_name == ThemeName::Auto && self.replies.expect() {
             self.screen.ask();
             frame_due = frame_due.max(self.now + FIRST_COLOURS);
         }
-        let mut end = self.resized();
         while end.is_none() {
             let is_ready = self.screen.is_ready();
             end = tokio::select! {
@@ -217,7 +224,10 @@ impl ClusterSession<'_> {
     fn tick(&mut self) -> Option<SessionEnd> {
         let before = std::mem::replace(&mut self.now, Instant::now());
         if let Some(clock) = viewer_clock() {
-            self.app.update(ClusterEvent::Clock(clock));
+            let end = self.update(ClusterEvent::Clock(clock));
+            if end.is_some() {
+                return end;
+            }
         }
         self.update(ClusterEvent::Tick(ViewerTime::new(self.now - before)))
     }
@@ -265,6 +275,9 @@ impl ClusterSession<'_> {
     }
 
     fn suspend(&mut self) -> Option<SessionEnd> {
+        if !can_stop() {
+            return None;
+        }
         self.replies.drain(LAST_REPLY);
         self.screen.tty().restore();
         self.expects_continue = stop_group();
@@ -290,6 +303,7 @@ impl ClusterSession<'_> {
     fn start_gputop(&self, host: &str) -> io::Result<()> {
         let mut command = this_gputop();
         command
+            .args(&self.options.host_flags)
             .arg(format!("--host={host}"))
             // The keys of the session come through its standard input.
             .stdin(File::open("/dev/tty")?);

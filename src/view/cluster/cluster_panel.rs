@@ -7,6 +7,7 @@ use crate::app::cluster::{ClusterApp, PAST};
 use crate::app::layout::Area;
 use crate::app::lists::columns::Align;
 use crate::base::units::{Bytes, Elapsed};
+use crate::model::GpuState;
 use crate::model::cluster::{ClusterFigures, ClusterGpu, HostPast, RoundKind};
 use crate::view::host_line::{self, middle_cut};
 use crate::view::mirror::{self, Samples};
@@ -73,7 +74,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         } else if app.awaits(RoundKind::Rows) {
             "asking for its GPUs…"
         } else {
-            "its GPUs are not known"
+            "its GPUs are not known: its name may have characters that gputop replaces"
         };
         pen.put(words, theme.dim());
     }
@@ -167,7 +168,12 @@ fn gpu_line(pen: &mut Pen<'_>, theme: Theme, app: &ClusterApp, gpu: &ClusterGpu)
     let hue = first.and_then(|user| app.cluster.hues.hue(user));
     pen.cell(gpu.key.label(), INDEX, Align::Left, theme.text())
         .skip(1);
-    host_line::cell(pen, theme, gpu.state, hue);
+    let state = if app.is_outdated() {
+        GpuState::Unknown
+    } else {
+        gpu.state
+    };
+    host_line::cell(pen, theme, state, hue);
     pen.skip(1);
     let share = gpu
         .memory_used

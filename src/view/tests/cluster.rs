@@ -55,7 +55,8 @@ impl ClusterScreen {
         for effect in self.app.update(ClusterEvent::Tick(elapsed)) {
             if let ClusterEffect::Ask(kind, number, _) = effect {
                 let failure = Err(sentence.to_owned());
-                self.app
+                let _effects = self
+                    .app
                     .update(ClusterEvent::Answered(kind, number, failure));
             }
         }
@@ -115,7 +116,7 @@ fn eighty_columns_show_totals_a_trouble_and_a_row_for_each_host() {
     let screen = small_cluster((80, 24));
     let lines = screen.lines();
     assert!(
-        lines[0].starts_with("gputop  prom:9090  3 hosts  24 GPUs: 20 busy  4 free"),
+        lines[0].starts_with("gputop  prom:9090  3 hosts   1 sick   24 GPUs: 19 busy  4 free"),
         "{}",
         lines[0]
     );
@@ -182,7 +183,7 @@ fn the_smallest_screen_shows_hosts_in_columns() {
     let lines = screen.lines();
     assert_eq!(lines.len(), 10);
     assert!(
-        lines[0].starts_with("gputop  pr…090  30 hosts"),
+        lines[0].starts_with("gputop  30 hosts   1 sick"),
         "{}",
         lines[0]
     );
@@ -260,7 +261,7 @@ fn a_host_without_samples_says_so_in_its_row() {
     screen.update(ClusterEvent::Tick(ViewerTime::new(Duration::from_secs(45))));
     let lines = screen.lines();
     assert!(
-        lines[0].contains("3 hosts  16 GPUs: 14 busy  2 free"),
+        lines[0].contains("3 hosts   1 sick   16 GPUs: 13 busy  2 free"),
         "{}",
         lines[0]
     );
@@ -306,7 +307,7 @@ fn without_hosts_a_sentence_of_the_server_is_wrapped() {
         let sentence = "prom:9090 asks for a login, or refuses the given one: --http.config.file \
                         names a file with it (HTTP 401)";
         let failure = Err(sentence.to_owned());
-        screen
+        let _effects = screen
             .app
             .update(ClusterEvent::Answered(kind, number, failure));
         let words = screen.lines().join(" ");
