@@ -124,7 +124,9 @@ impl Cluster {
             round.add(RoundPart::Owners(form), questions::owners(form));
         }
         // Without any other series, the clock still says how long there have been none.
-        round.add(RoundPart::Time, Some(questions::time()));
+        if !is_first {
+            round.add(RoundPart::Time, Some(questions::time()));
+        }
         if let Some(form) = self.forms.first().filter(|_| !is_first) {
             round.add(RoundPart::Samples, Some(questions::samples(*form)));
         }
