@@ -99,9 +99,12 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["other_hosts", "demo"])]
     prometheus: Option<String>,
 
-    /// Log in to the server as this file says: promtool's, with passwords, tokens and certificates
+    /// Log in to the server as this file says: that of promtool, with passwords, tokens and
+    /// certificates. Its name there, `--http.config.file`, works too
+    // fish refuses completions with a dot in a name.
     #[arg(
-        long = "http.config.file",
+        long = "http-config-file",
+        alias = "http.config.file",
         value_name = "FILE",
         requires = "prometheus"
     )]
