@@ -193,7 +193,9 @@ def new_sentences(before: str, now: str) -> list[str]:
     """Returns the lines on the server that were not there before."""
     known = {line.strip() for line in before.splitlines()}
     lines = [line.strip() for line in now.splitlines()]
-    return [line for line in lines if line not in known and line.startswith("! http://")]
+    # Without hosts there is no mark before the sentence.
+    begins = ("! http://", "http://")
+    return [line for line in lines if line not in known and line.startswith(begins)]
 
 
 def passwords(there: lab.Lab) -> bool:
