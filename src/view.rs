@@ -78,18 +78,22 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             timeline::draw(buffer, theme, app, layout.timeline);
             footer::draw(buffer, theme, app, layout.footer);
         }
-        None => {
-            let line = format!(
-                "{}x{} is too small: {}x{} will do",
-                screen.width, screen.height, SMALLEST.0, SMALLEST.1
-            );
-            Paragraph::new(line)
-                .style(theme.text())
-                .wrap(Wrap { trim: true })
-                .render(screen, buffer);
-        }
+        None => too_small(buffer, theme),
     }
     theme.finish(buffer);
+}
+
+/// Says which size the screen needs.
+fn too_small(buffer: &mut Buffer, theme: Theme) {
+    let screen = buffer.area;
+    let line = format!(
+        "{}x{} is too small: {}x{} will do",
+        screen.width, screen.height, SMALLEST.0, SMALLEST.1
+    );
+    Paragraph::new(line)
+        .style(theme.text())
+        .wrap(Wrap { trim: true })
+        .render(screen, buffer);
 }
 
 /// Draws the lists, the graph and the news.

@@ -19,7 +19,9 @@ use super::input::notice::Notice;
 use super::layout::Area;
 use crate::base::terminal::Background;
 use crate::base::time::{ViewerClock, ViewerTime};
-use crate::model::cluster::{Cluster, ClusterHostId, ClusterRound, ClusterTrouble, RoundKind};
+use crate::model::cluster::{
+    Cluster, ClusterHostId, ClusterRound, ClusterTrouble, RoundKind, TroubleKnowledge,
+};
 use crate::protocol::series::{QuestionSpan, SeriesAnswer, SeriesQuestion};
 
 /// The least time between two rounds of questions about all hosts.
@@ -225,10 +227,10 @@ impl ClusterApp {
         }
         // The questions before come first: a slow server must not be asked for totals alone. But
         // troubles are shown as soon as they can be.
-        let may_ask = if self.cluster.knows_troubles {
-            self.asked.is_empty()
-        } else {
+        let may_ask = if self.cluster.trouble_knowledge == TroubleKnowledge::NotAsked {
             !self.awaits(RoundKind::Totals)
+        } else {
+            self.asked.is_empty()
         };
         if self.due_in == ViewerTime::ZERO && may_ask {
             effects.push(self.ask_for_totals());
@@ -357,7 +359,7 @@ impl ClusterApp {
                 self.due_in = ViewerTime::ZERO;
             }
             // A server that refuses the first questions answers nothing at all.
-            let refusal = self.cluster.warning.as_ref();
+            let refusal = self.cluster.warning();
             if let Some(refusal) = refusal.filter(|_| self.cluster.exporters().is_empty()) {
                 self.server_trouble = Some(ServerTrouble {
                     sentence: refusal.to_string(),

@@ -45,12 +45,24 @@ pub(crate) struct Cluster {
     pub(crate) interval: Option<Duration>,
     /// The server's clock at its latest answer, in seconds since 1970.
     pub(crate) now: Option<f64>,
-    /// The reason why the server says that an answer is not complete.
-    pub(crate) warning: Option<Text>,
-    /// Whether the server was asked for troubles, so that none means that there is none.
-    pub(crate) knows_troubles: bool,
+    /// The reasons why the latest answers are not complete, by the purpose of the questions.
+    warnings: BTreeMap<RoundKind, Text>,
+    pub(crate) trouble_knowledge: TroubleKnowledge,
     /// Whether there are more GPUs in trouble than the server was asked for.
     pub(crate) has_more_troubles: bool,
+}
+
+/// Whether the lack of a trouble means that there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TroubleKnowledge {
+    /// The server has not answered yet.
+    #[default]
+    NotAsked,
+    /// The exporters tell of no troubles.
+    NotExported,
+    /// The server has refused a question about troubles.
+    Refused,
+    Known,
 }
 
 /// A trouble in a cluster.
@@ -72,6 +84,11 @@ impl Cluster {
 
     pub(crate) fn host(&self, id: &ClusterHostId) -> Option<&ClusterHost> {
         self.hosts.get(id)
+    }
+
+    /// The reason why an answer is not complete; `None` where all are.
+    pub(crate) fn warning(&self) -> Option<&Text> {
+        self.warnings.values().next()
     }
 
     /// The exporters that are read, the best first.

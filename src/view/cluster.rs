@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use super::host_line::{self, GPU, HostUser, cells, middle_cut};
 use super::pen::Pen;
 use super::theme::Theme;
-use super::{footer, frame, rect};
+use super::{footer, frame, rect, too_small};
 use crate::app::cluster::{ClusterApp, ClusterList, ClusterMode, ClusterRow, KEYS};
 use crate::app::fleet::fleet_areas::HostGrid;
 use crate::app::layout::{Area, SMALLEST};
@@ -20,7 +20,7 @@ use crate::base::text::Text;
 use crate::base::time::local_time;
 use crate::base::units::Elapsed;
 use crate::model::Severity;
-use crate::model::cluster::{ClusterTrouble, RoundKind};
+use crate::model::cluster::{ClusterTrouble, RoundKind, TroubleKnowledge};
 
 /// The keys in the last line, the most useful first.
 const FOOTER: [(&str, &str); 7] = [
@@ -68,14 +68,7 @@ pub(crate) fn draw(buffer: &mut Buffer, theme: &Theme, name: ThemeName, app: &Cl
             draw_help(buffer, theme, app);
         }
     } else {
-        let line = format!(
-            "{}x{} is too small: {}x{} will do",
-            screen.width, screen.height, SMALLEST.0, SMALLEST.1
-        );
-        Paragraph::new(line)
-            .style(theme.text())
-            .wrap(Wrap { trim: true })
-            .render(screen, buffer);
+        too_small(buffer, theme);
     }
     theme.finish(buffer);
 }
@@ -168,10 +161,17 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
     if app.trouble_count() == 0 {
         if let Some(mut pen) = Pen::at(buffer, area, 0) {
-            let words = if app.cluster.knows_troubles {
-                "no trouble on any host"
-            } else {
-                "asking for troubles…"
+            // The exporters are the evidence: some tell of few troubles, some of none.
+            let exporters = app.cluster.exporters().join(", ");
+            let words = match app.cluster.trouble_knowledge {
+                TroubleKnowledge::NotAsked => "asking for troubles…".to_owned(),
+                TroubleKnowledge::NotExported => {
+                    format!("troubles are not known: {exporters} does not export them")
+                }
+                TroubleKnowledge::Refused => {
+                    "troubles are not known: the server refuses a question about them".to_owned()
+                }
+                TroubleKnowledge::Known => format!("no trouble on any host, by {exporters}"),
             };
             pen.rest(words, theme.dim());
         }
@@ -402,7 +402,7 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         pen.rest(words, theme.notable());
         return;
     }
-    if let Some(warning) = &app.cluster.warning {
+    if let Some(warning) = app.cluster.warning() {
         let words = format!("not all is known: {warning}");
         pen.rest(words, theme.notable());
         return;

@@ -10,7 +10,7 @@ use super::questions::{COUNTED, MOST_TROUBLES};
 use super::rounds::RoundPart;
 use super::{
     Cluster, ClusterFigures, ClusterGpu, ClusterGpuKey, ClusterHost, ClusterHostId, ClusterOwner,
-    ClusterRound, HostPast, HostSelector, RoundKind,
+    ClusterRound, HostPast, HostSelector, RoundKind, TroubleKnowledge,
 };
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent};
@@ -50,6 +50,16 @@ impl Cluster {
         {
             self.now = Some(point.time);
         }
+        let warning = answers.iter().find_map(|answer| {
+            let is_cut = answer
+                .is_cut
+                .then(|| "an answer has too many series".into());
+            answer.warning.clone().or(is_cut)
+        });
+        match warning {
+            Some(warning) => self.warnings.insert(round.kind, warning),
+            None => self.warnings.remove(&round.kind),
+        };
         let parts = || round.parts.iter().copied().zip(answers);
         match round.kind {
             RoundKind::Totals => return self.take_totals(parts()),
@@ -65,22 +75,23 @@ impl Cluster {
         &mut self,
         parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)> + Clone,
     ) -> bool {
-        self.warning = parts.clone().find_map(|(_, answer)| answer.warning.clone());
         let mut forms: BTreeSet<SeriesForm> = BTreeSet::new();
-        let is_refused =
-            |answer: &SeriesAnswer| answer.series.is_empty() && answer.warning.is_some();
         // The server may refuse a question: its answer then says nothing.
         let mut refused: Vec<SeriesForm> = Vec::new();
-        let mut knows_forms = false;
+        let mut exporters = parts
+            .clone()
+            .filter(|(part, _)| matches!(part, RoundPart::Exporters { .. }))
+            .peekable();
+        let knows_forms =
+            exporters.peek().is_some() && exporters.all(|(_, answer)| !is_refused(answer));
+        self.trouble_knowledge = trouble_knowledge(parts.clone(), self.trouble_knowledge);
         let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
         let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
         self.has_more_troubles = false;
         for (part, answer) in parts {
             match part {
-                RoundPart::Exporters { .. } if is_refused(answer) => return false,
                 RoundPart::Gpus(form) if is_refused(answer) => refused.push(form),
                 RoundPart::Exporters { by_instance } => {
-                    knows_forms = true;
                     let signs = answer.series.iter();
                     let signs = signs.filter_map(|series| series.label("sign"));
                     forms.extend(
@@ -100,7 +111,6 @@ impl Cluster {
                 }
                 RoundPart::Gpus(form) => take_hosts(&mut found, form, answer),
                 RoundPart::Troubles(form, figure) => {
-                    self.knows_troubles = true;
                     self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
                     each_host(&mut found, form, answer, |host, series, value| {
                         let gpu = gpu_key(form, series);
@@ -325,6 +335,36 @@ impl Cluster {
                 host.words.extend(words.take(room).cloned());
             }
         }
+    }
+}
+
+/// Whether the server has refused a question.
+fn is_refused(answer: &SeriesAnswer) -> bool {
+    answer.series.is_empty() && answer.warning.is_some()
+}
+
+/// Whether these answers tell of all troubles; as before where they are only for the first screen.
+fn trouble_knowledge<'a>(
+    parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)> + Clone,
+    before: TroubleKnowledge,
+) -> TroubleKnowledge {
+    // All rounds but those for the first screen ask for ages.
+    if !parts
+        .clone()
+        .any(|(part, _)| matches!(part, RoundPart::Ages(_)))
+    {
+        return before;
+    }
+    let asked: Vec<&SeriesAnswer> = parts
+        .filter(|(part, _)| matches!(part, RoundPart::Troubles(..)))
+        .map(|(_, answer)| answer)
+        .collect();
+    if asked.is_empty() {
+        TroubleKnowledge::NotExported
+    } else if asked.into_iter().any(is_refused) {
+        TroubleKnowledge::Refused
+    } else {
+        TroubleKnowledge::Known
     }
 }
 

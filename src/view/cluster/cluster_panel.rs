@@ -73,6 +73,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
             "no samples"
         } else if app.awaits(RoundKind::Rows) {
             "asking for its GPUs…"
+        } else if app.cluster.warning().is_some() {
+            "its GPUs are not known"
         } else {
             "its GPUs are not known: its name may have characters that gputop replaces"
         };
