@@ -71,7 +71,7 @@ impl From<&ClusterFigures> for HostFigures {
             free: figures.free,
             memory_used: figures.memory_used,
             memory_total: figures.memory_total,
-            is_lower_bound: false,
+            is_lower_bound: figures.unknown() > 0,
             sm: figures.sm,
             power: figures.power,
         }

@@ -39,7 +39,7 @@ pub(crate) struct ClusterTotals {
     pub(crate) silent: usize,
     pub(crate) gpus: usize,
     pub(crate) free: usize,
-    /// The GPUs of hosts of which it is not known which are free.
+    /// The GPUs of which it is not known whether they are free.
     pub(crate) unknown: usize,
     pub(crate) sick: usize,
     pub(crate) leaks: usize,
@@ -115,7 +115,10 @@ impl ClusterApp {
             let figures = &host.figures;
             totals.gpus += figures.gpus;
             match figures.free {
-                Some(free) => totals.free += free,
+                Some(free) => {
+                    totals.free += free;
+                    totals.unknown += figures.unknown();
+                }
                 None => totals.unknown += figures.gpus,
             }
             totals.sick += host.count(Figure::Xid) + host.count(Figure::RowRemapFailure);

@@ -124,11 +124,12 @@ impl Cluster {
                     each_host(&mut found, form, answer, |host, _, value| {
                         host.figures.set(figure, value);
                     });
-                    if figure == Figure::Free && !is_refused(answer) {
-                        // No series: none of its GPUs is free.
-                        let of_form = found.values_mut();
-                        for host in of_form.filter(|host| host.selector.form == form) {
-                            host.figures.free.get_or_insert(0);
+                    if figure.is_count() && !is_refused(answer) {
+                        // No series: it is so of none of its GPUs.
+                        for host in found.values_mut() {
+                            if host.selector.form == form {
+                                host.figures.count_none(figure);
+                            }
                         }
                     }
                 }
@@ -519,8 +520,20 @@ impl ClusterFigures {
             Figure::Sm => self.sm = Some(percent(value)),
             Figure::Power => self.power = Some(single(value)),
             Figure::Free => self.free = Some(count(value)),
+            Figure::Known => self.known = Some(count(value)),
             _ => {}
         }
+    }
+}
+
+impl ClusterFigures {
+    /// Sets a number of GPUs that is not known otherwise to 0.
+    fn count_none(&mut self, figure: Figure) {
+        let counted = match figure {
+            Figure::Known => &mut self.known,
+            _ => &mut self.free,
+        };
+        counted.get_or_insert(0);
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct HostSelector {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ClusterFigures {
     pub(crate) gpus: usize,
+    /// The GPUs whose memory in use is known; `None` where that was not asked.
+    pub(crate) known: Option<usize>,
     /// The GPUs that nobody uses; `None` where that is not known.
     pub(crate) free: Option<usize>,
     pub(crate) memory_used: Option<Bytes>,
@@ -49,6 +51,15 @@ pub(crate) struct ClusterFigures {
     pub(crate) power: Option<f32>,
     /// The age of the oldest sample.
     pub(crate) age: Option<Duration>,
+}
+
+impl ClusterFigures {
+    /// The GPUs whose memory in use the exporter does not know. They are neither free nor busy, and
+    /// missing in the sums.
+    pub(crate) fn unknown(&self) -> usize {
+        let known = self.known.unwrap_or(self.gpus);
+        self.gpus.saturating_sub(known)
+    }
 }
 
 /// The figures of a host over time: Unix times in seconds and values, the oldest first.

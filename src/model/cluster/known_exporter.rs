@@ -14,6 +14,8 @@ const INSTANCE: &str = "GPU_I_ID";
 pub(crate) enum Figure {
     /// Device memory in use, in bytes.
     MemoryUsed,
+    /// The GPUs whose memory in use is known. The value says nothing.
+    Known,
     /// Device memory, in bytes.
     MemoryTotal,
     /// The share of the time in which a kernel ran, in percent.
@@ -45,8 +47,9 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// The figures that each host has.
-    pub(super) const OF_HOSTS: [Self; 5] = [
+    pub(super) const OF_HOSTS: [Self; 6] = [
         Self::MemoryUsed,
+        Self::Known,
         Self::MemoryTotal,
         Self::Sm,
         Self::Power,
@@ -80,9 +83,14 @@ impl Figure {
         match self {
             Self::MemoryUsed | Self::MemoryTotal | Self::Power => "sum",
             Self::Sm => "avg",
-            Self::Free => "count",
+            Self::Free | Self::Known => "count",
             _ => "max",
         }
+    }
+
+    /// Whether the figure of a host is a number of its GPUs.
+    pub(super) fn is_count(self) -> bool {
+        self.aggregation() == "count"
     }
 
     /// Whether the first screen needs the figure.
@@ -350,10 +358,13 @@ impl KnownExporter {
 
     /// The expression of a figure, with `$` for the matchers; `None` where the exporter lacks it.
     fn template(&self, figure: Figure) -> Option<&'static str> {
-        let (_, template) = self
-            .expressions
-            .iter()
-            .find(|(known, _)| *known == figure)?;
+        // It is known where the memory in use is.
+        let named = if figure == Figure::Known {
+            Figure::MemoryUsed
+        } else {
+            figure
+        };
+        let (_, template) = self.expressions.iter().find(|(known, _)| *known == named)?;
         Some(template)
     }
 }

@@ -240,6 +240,7 @@ fn the_figures_of_a_host_are_in_bytes_percent_and_watts() {
     server.knows(RoundPart::Samples, &[], 20.0);
     server.ask_totals();
     let expected = ClusterFigures {
+        known: Some(0),
         gpus: 2,
         free: Some(1),
         memory_used: Some(Bytes(Bytes::from_gib(60).0 + (1 << 29))),

@@ -99,3 +99,14 @@ fn a_name_with_a_replaced_character_is_in_no_question_and_the_others_are() {
         assert!(!expression.contains('\u{FFFD}'), "{expression}");
     }
 }
+
+#[test]
+fn a_gpu_whose_memory_is_blank_is_neither_free_nor_busy_and_missing_in_the_sum() {
+    let mut server = AskedServer::with(DCGM, false, &[&[("hostname", "gpu-1")]]);
+    server.ask_totals();
+    assert_eq!(server.host("gpu-1").figures.unknown(), 2, "of two GPUs");
+    let known = RoundPart::OfHosts(form(DCGM), Figure::Known);
+    server.knows(known, &[("hostname", "gpu-1")], 1.0);
+    server.ask_totals();
+    assert_eq!(server.host("gpu-1").figures.unknown(), 1);
+}
