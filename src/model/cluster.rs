@@ -34,10 +34,6 @@ pub(crate) struct Cluster {
     /// The exporters whose series there are, the best first.
     forms: Vec<SeriesForm>,
     hosts: BTreeMap<ClusterHostId, ClusterHost>,
-    /// The domain that the names of most hosts end with; empty where there is none.
-    domain: String,
-    /// Whether the hosts belong to several clusters.
-    has_clusters: bool,
     /// The users or teams of all hosts, each with the number of GPUs, the most first.
     pub(crate) owners: Vec<(Text, usize)>,
     pub(crate) hues: UserHues,
@@ -115,21 +111,37 @@ impl Cluster {
 
     /// The name of a host on the screen: without the domain that most hosts have, if no other host has
     /// the rest as its name, and with the cluster where there are several.
-    pub(crate) fn shown_name(&self, id: &ClusterHostId) -> String {
-        let name = id.name.as_str();
-        let is_taken = |short: &&str| {
-            let other = ClusterHostId {
-                cluster: id.cluster.clone(),
-                name: (*short).into(),
+    pub(crate) fn shown_name<'a>(&'a self, id: &'a ClusterHostId) -> &'a str {
+        let host = self.host(id);
+        host.map_or_else(|| id.name.as_str(), |host| host.shown_name.as_str())
+    }
+
+    /// Names the hosts anew, since others may have come.
+    fn name_hosts(&mut self) {
+        let domain = self.most_common_domain().to_owned();
+        let (domain, has_clusters) = (Some(domain), self.are_in_clusters());
+        let domain = domain.filter(|domain| !domain.is_empty());
+        let name_of = |id: &ClusterHostId| {
+            let name = id.name.as_str();
+            let is_taken = |short: &&str| {
+                let other = ClusterHostId {
+                    cluster: id.cluster.clone(),
+                    name: (*short).into(),
+                };
+                self.hosts.contains_key(&other)
             };
-            self.hosts.contains_key(&other)
+            let short = domain
+                .as_ref()
+                .and_then(|domain| name.strip_suffix(domain.as_str()));
+            let name = short.filter(|short| !is_taken(short)).unwrap_or(name);
+            match &id.cluster {
+                Some(cluster) if has_clusters => format!("{cluster}/{name}"),
+                _ => name.to_owned(),
+            }
         };
-        let domain = Some(self.domain.as_str()).filter(|domain| !domain.is_empty());
-        let short = domain.and_then(|domain| name.strip_suffix(domain));
-        let name = short.filter(|short| !is_taken(short)).unwrap_or(name);
-        match &id.cluster {
-            Some(cluster) if self.has_clusters => format!("{cluster}/{name}"),
-            _ => name.to_owned(),
+        let names: Vec<String> = self.hosts.keys().map(name_of).collect();
+        for (host, name) in self.hosts.values_mut().zip(names) {
+            host.shown_name = name;
         }
     }
 

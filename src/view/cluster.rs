@@ -115,9 +115,14 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     if totals.sick > 0 {
         parts.push((format!(" {has_more}{} sick ", totals.sick), theme.alarm()));
     }
-    parts.push((format!("{gpus}: {busy} busy{details}"), theme.text()));
-    parts.push((format!("{} free", totals.free), theme.text()));
-    if totals.unknown > 0 {
+    // At first only the GPUs are counted.
+    if known == 0 {
+        parts.push((gpus, theme.text()));
+    } else {
+        parts.push((format!("{gpus}: {busy} busy{details}"), theme.text()));
+        parts.push((format!("{} free", totals.free), theme.text()));
+    }
+    if totals.unknown > 0 && known > 0 {
         parts.push((format!("{} unknown", totals.unknown), theme.dim()));
     }
     if totals.silent > 0 {
@@ -191,7 +196,7 @@ fn draw_troubles(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     let place_of = |trouble: &ClusterTrouble| {
         let host = app.cluster.shown_name(&trouble.host);
         match &trouble.gpus[..] {
-            [] => host,
+            [] => host.to_owned(),
             [gpu] => format!("{host}:{gpu}"),
             gpus => format!("{host} {} GPUs", gpus.len()),
         }
@@ -247,7 +252,7 @@ fn draw_emptiness(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     let is_filtered = app.cluster.hosts().next().is_some();
     let (words, style) = match &app.server_trouble {
         Some(trouble) if !is_filtered => (
-            format!("{}. Ctrl-R asks again", trouble.sentence),
+            format!("{} (Ctrl-R asks again)", trouble.sentence),
             theme.alarm_words(),
         ),
         _ if is_filtered => ("no host has these words".to_owned(), theme.dim()),
@@ -308,7 +313,7 @@ fn draw_hosts(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         } else {
             theme.text()
         };
-        let name = middle_cut(&row.name, areas.name);
+        let name = middle_cut(row.name, areas.name);
         pen.cell(name, areas.name, Align::Left, style).skip(1);
         let is_table = areas.grid == HostGrid::Table;
         if is_table {
@@ -329,11 +334,11 @@ fn draw_hosts(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
     draw_selected(buffer, theme, app, first + below);
     let free = app.free_gpus();
-    let free: Vec<(&str, usize)> = free
-        .iter()
-        .map(|(name, gpus)| (name.as_str(), *gpus))
-        .collect();
-    host_line::free(buffer, theme, areas.free, &free);
+    let totals = app.totals();
+    let totals_are_known = totals.gpus == 0 || totals.unknown < totals.gpus;
+    if totals_are_known {
+        host_line::free(buffer, theme, areas.free, &free);
+    }
     let users = &app.cluster.owners;
     let users: Vec<(&str, usize)> = users
         .iter()
@@ -378,7 +383,7 @@ fn draw_selected(buffer: &mut Buffer, theme: Theme, app: &ClusterApp, hidden: us
     let Some(row) = app.selected_host().and_then(|id| app.row(id)) else {
         return;
     };
-    pen.put(&row.name, theme.accent()).skip(1);
+    pen.put(row.name, theme.accent()).skip(1);
     if row.silence.is_some() {
         draw_figures(&mut pen, theme, &row);
         return;

@@ -14,7 +14,7 @@ use crate::model::{GpuState, UserHue};
 /// The row of a host.
 #[derive(Debug)]
 pub(crate) struct ClusterRow<'a> {
-    pub(crate) name: String,
+    pub(crate) name: &'a str,
     /// The state of each GPU, and the hue of its user. None before they were asked for.
     pub(crate) cells: Vec<(GpuState, Option<UserHue>)>,
     pub(crate) figures: &'a ClusterFigures,
@@ -28,7 +28,7 @@ pub(crate) struct ClusterRow<'a> {
 /// The row of a GPU in the list of all GPUs.
 #[derive(Debug)]
 pub(crate) struct ClusterGpuRow<'a> {
-    pub(crate) host: String,
+    pub(crate) host: &'a str,
     pub(crate) gpu: &'a ClusterGpu,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct ClusterTotals {
 
 impl ClusterApp {
     /// The row of a host; `None` if it is not known.
-    pub(crate) fn row(&self, id: &ClusterHostId) -> Option<ClusterRow<'_>> {
+    pub(crate) fn row<'a>(&'a self, id: &'a ClusterHostId) -> Option<ClusterRow<'a>> {
         let host = self.cluster.host(id)?;
         let silence = self.cluster.silence(host);
         let cell = |gpu: &ClusterGpu| {
@@ -131,7 +131,7 @@ impl ClusterApp {
     }
 
     /// The hosts with free GPUs, the most first.
-    pub(crate) fn free_gpus(&self) -> Vec<(String, usize)> {
+    pub(crate) fn free_gpus(&self) -> Vec<(&str, usize)> {
         let free = self.cluster.hosts().filter_map(|(id, host)| {
             let free = host.figures.free.filter(|_| !host.is_silent)?;
             (free > 0).then_some((id, free))
@@ -151,7 +151,7 @@ impl ClusterApp {
             .hosts()
             .filter(|(id, host)| matches(id, host, &filter));
         let mut hosts: Vec<ClusterHostId> = shown.map(|(id, _)| id.clone()).collect();
-        hosts.sort_by_cached_key(|id| natural_order(&self.cluster.shown_name(id)));
+        hosts.sort_by_cached_key(|id| natural_order(self.cluster.shown_name(id)));
         if self.sort != HostSort::Name {
             let ranks: BTreeMap<&ClusterHostId, u64> = self
                 .cluster
@@ -206,7 +206,7 @@ impl ClusterApp {
             .hosts()
             .filter(|(_, host)| !host.is_silent)
             .collect();
-        hosts.sort_by_cached_key(|(id, _)| natural_order(&self.cluster.shown_name(id)));
+        hosts.sort_by_cached_key(|(id, _)| natural_order(self.cluster.shown_name(id)));
         for (id, host) in hosts {
             let name = self.cluster.shown_name(id).to_lowercase();
             for (place, gpu) in host.gpus.iter().enumerate() {

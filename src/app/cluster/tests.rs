@@ -265,10 +265,7 @@ fn a_host_that_the_server_does_not_know_any_more_keeps_its_place_without_samples
     assert_eq!(row.silence, Some(Duration::from_secs(30)));
     let totals = lab.app.totals();
     assert_eq!((totals.hosts, totals.silent, totals.gpus), (3, 1, 16));
-    assert_eq!(
-        lab.app.free_gpus(),
-        [("gpu-1".to_owned(), 2), ("gpu-3".to_owned(), 2)]
-    );
+    assert_eq!(lab.app.free_gpus(), [("gpu-1", 2), ("gpu-3", 2)]);
     let [trouble] = &lab.app.troubles[..] else {
         panic!("{:?}", lab.app.troubles);
     };
@@ -324,10 +321,7 @@ fn all_gpus_are_asked_for_and_listed_at_a() {
         (ClusterList::AllGpus, 24)
     );
     let row = lab.app.gpu_row(8).expect("the GPU is known");
-    assert_eq!(
-        (row.host.as_str(), row.gpu.key.label().as_str()),
-        ("gpu-2", "0")
-    );
+    assert_eq!((row.host, row.gpu.key.label().as_str()), ("gpu-2", "0"));
     lab.press(KeyCode::End);
     assert_eq!(lab.selected(), "gpu-3");
     lab.press(KeyCode::Esc);

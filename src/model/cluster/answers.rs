@@ -189,8 +189,7 @@ impl Cluster {
         while self.hosts.len() > MOST_HOSTS {
             self.hosts.pop_last();
         }
-        self.domain = self.most_common_domain().to_owned();
-        self.has_clusters = self.are_in_clusters();
+        self.name_hosts();
     }
 
     fn take_gpus<'a>(
@@ -313,6 +312,7 @@ impl Cluster {
                 }
             }
         }
+        self.name_hosts();
     }
 
     fn take_words<'a>(&mut self, parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>) {

@@ -77,6 +77,8 @@ pub(crate) struct HostPast {
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterHost {
     pub(super) selector: HostSelector,
+    /// The name on the screen.
+    pub(super) shown_name: String,
     pub(crate) figures: ClusterFigures,
     pub(super) flags: Vec<GpuFlag>,
     /// The GPUs, in the order of their indices; empty before they were asked for.
@@ -200,6 +202,7 @@ impl ClusterHost {
     pub(super) fn new(selector: HostSelector) -> Self {
         Self {
             selector,
+            shown_name: String::new(),
             figures: ClusterFigures::default(),
             flags: Vec::new(),
             gpus: Vec::new(),

@@ -93,11 +93,6 @@ impl Figure {
         self.aggregation() == "count"
     }
 
-    /// Whether the first screen needs the figure.
-    pub(super) fn is_urgent(self) -> bool {
-        matches!(self, Self::MemoryUsed | Self::Free)
-    }
-
     /// Whether a smaller value is worse.
     pub(super) fn is_worse_when_less(self) -> bool {
         self == Self::FullSoon

@@ -90,7 +90,7 @@ impl ClusterRound {
 impl Cluster {
     /// The questions about the totals of all hosts. As long as no exporter is known, they are only
     /// about the exporters; `looks_for_exporters` asks for new ones. As long as no host is known, they
-    /// are only those that the first screen needs.
+    /// are only about the number of GPUs: the first screen comes sooner.
     pub(crate) fn totals_round(&self, looks_for_exporters: bool) -> ClusterRound {
         let mut round = ClusterRound::new(RoundKind::Totals, Vec::new());
         if looks_for_exporters || self.forms.is_empty() {
@@ -105,14 +105,14 @@ impl Cluster {
         for form in &self.forms {
             let form = *form;
             round.add(RoundPart::Gpus(form), Some(questions::gpus(form)));
+            if is_first {
+                continue;
+            }
             for figure in Figure::OF_HOSTS {
                 round.add(
                     RoundPart::OfHosts(form, figure),
-                    questions::of_hosts(form, figure).filter(|_| !is_first || figure.is_urgent()),
+                    questions::of_hosts(form, figure),
                 );
-            }
-            if is_first {
-                continue;
             }
             round.add(RoundPart::Ages(form), Some(questions::ages(form)));
             for figure in Figure::TROUBLES {

@@ -579,7 +579,9 @@ fn the_domain_of_all_hosts_is_left_out_and_the_cluster_named_where_there_are_sev
     server.ask_totals();
     let shown = |server: &AskedServer| -> Vec<String> {
         let hosts = server.cluster.hosts();
-        hosts.map(|(id, _)| server.cluster.shown_name(id)).collect()
+        hosts
+            .map(|(id, _)| server.cluster.shown_name(id).to_owned())
+            .collect()
     };
     assert_eq!(shown(&server), ["gpu-1", "gpu-2"]);
     let labels: LabelList<'_> = &[("Hostname", "gpu-1.lab.example.org"), ("cluster", "west")];

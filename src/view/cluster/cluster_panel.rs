@@ -155,7 +155,7 @@ pub(super) fn draw_all(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         let Some(mut pen) = Pen::at(buffer, area, line) else {
             return;
         };
-        pen.cell(middle_cut(&row.host, name), name, Align::Left, theme.text())
+        pen.cell(middle_cut(row.host, name), name, Align::Left, theme.text())
             .skip(1);
         gpu_line(&mut pen, theme, app, row.gpu);
         if place == app.gpu_place.cursor && !app.is_in_troubles {
