@@ -38,7 +38,9 @@ use self::slow_files::{SlowFacts, SlowFiles};
 use super::{AgentEvent, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{ArgvDelay, Identity, Missing, Process, ProcessId, Reading, State};
+use crate::protocol::snapshot::{
+    ArgvDelay, Identity, Missing, Process, ProcessId, ProcessLoad, Reading, State,
+};
 
 /// The number of processes that the first pass reads: those with the most memory, which are at the
 /// top of the list.
@@ -228,10 +230,22 @@ impl Processes {
         let parent = old.process.facts.parent;
         if old.refresh(&mut context, listed) {
             *has_relation_changed |= parent != old.process.facts.parent;
+            return;
+        }
+        // NVML may list a process long after its end. Only the first pass after the end counts.
+        *has_relation_changed |=
+            old.ended.is_none() && old.listed_pass + 1 == pass && parent.is_ok();
+        let new = ShownProcess::open(pid, &mut context, listed);
+        let ended = *old.ended.get_or_insert(now);
+        if old.process.id.start_ticks.is_some()
+            && new.process.load.state == Err(Missing::Gone)
+            && listed.is_some_and(|listed| listed <= ended)
+        {
+            // NVML listed it before it ended. As a mere PID, it would be another process, which
+            // began and ended.
+            old.process.load = ProcessLoad::missing(Missing::Gone);
         } else {
-            // NVML may list a process long after its end. Only the first pass after the end counts.
-            *has_relation_changed |= old.listed_pass + 1 == pass && parent.is_ok();
-            **old = ShownProcess::open(pid, &mut context, listed);
+            **old = new;
         }
     }
 

@@ -18,6 +18,7 @@ use crate::app::lists::unknown_processes;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::flags::ReadArgs;
+use crate::model::HostModel;
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{Cause, Missing, Snapshot};
 
@@ -130,7 +131,7 @@ pub(crate) fn run(
     let mut diagnoses = Vec::new();
     let exit = read_hosts::read_once(
         &args.read.this_host(None),
-        read_hosts::is_scanned,
+        HostModel::is_complete,
         |_| true,
         Duration::ZERO,
         |hosts| {

@@ -11,6 +11,7 @@ use crate::base::text::Text;
 use crate::flags::{OutputArgs, ReadArgs, ReadOptions};
 use crate::logs::explain::{Explanation, OtherProcesses};
 use crate::logs::ooms::explain_last;
+use crate::model::HostModel;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -75,7 +76,7 @@ fn processes(read: &ReadOptions) -> OtherProcesses {
             reason: reason.map(Text::to_string),
         }
     };
-    read_hosts::read_once(read, read_hosts::is_scanned, |_| true, Duration::ZERO, see)
+    read_hosts::read_once(read, HostModel::is_complete, |_| true, Duration::ZERO, see)
         .unwrap_or_else(|error| OtherProcesses {
             model: None,
             reason: Some(format!("{error:#}")),

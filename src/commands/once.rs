@@ -133,8 +133,9 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
         loop {
             let start = Instant::now();
             watch.settle(timeout, |_| true).await;
-            // Allocator stats and arguments take milliseconds, more on a busy host; a report
-            // without them is complete. The table has no column for allocator stats.
+            // Allocator stats, arguments and device-file holders take milliseconds, more on a busy
+            // host; a report without them is complete. The table has no column for them but the
+            // command.
             let is_bare_table = options.format == ReportFormat::Table && options.processes.is_all();
             if options.every.is_none() && !is_bare_table {
                 watch
@@ -270,9 +271,9 @@ fn with_names(mut snapshot: Snapshot) -> Snapshot {
 }
 
 /// Returns whether the allocator stats and arguments of all GPU processes were read, or failed to
-/// be read.
+/// be read, and device-file holders were looked for.
 fn has_slow_facts(model: &HostModel) -> bool {
-    let Some(snapshot) = model.latest() else {
+    let Some(snapshot) = model.latest().filter(|_| model.is_complete()) else {
         return false;
     };
     let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);

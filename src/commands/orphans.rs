@@ -171,7 +171,7 @@ fn is_complete(model: &HostModel) -> bool {
                 || process.facts.user == Err(Missing::NotYet)
                 || process.load.cpu == Err(Missing::NotYet) && is_on_gpu)
     };
-    read_hosts::is_scanned(model) && !snapshot.processes.iter().any(is_incomplete)
+    model.is_complete() && !snapshot.processes.iter().any(is_incomplete)
 }
 
 /// Whether one more reading would show nothing new about a process on a GPU.

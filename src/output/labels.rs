@@ -88,13 +88,13 @@ pub(crate) fn subject(model: &HostModel, subject: &GpuOrProcess) -> Option<Strin
 }
 
 /// The program's file name and its arguments, or `[comm]` if these are not known. Says so where no
-/// such process exists here.
+/// such process exists here, or no longer.
 pub(crate) fn command(process: &Process) -> Reading<String> {
+    let has_ended = process.load.state == Err(Missing::Gone);
     match command_line(process) {
+        Some(line) if has_ended => Ok(format!("{line} (has ended)")),
         Some(line) => Ok(line),
-        _ if process.load.state == Err(Missing::Gone) => {
-            Ok("(no such process here: it has ended)".to_owned())
-        }
+        _ if has_ended => Ok("(no such process here: it has ended)".to_owned()),
         _ if process.id.start_ticks.is_none() => {
             Ok("(no such process here: it ended, or is a container's)".to_owned())
         }

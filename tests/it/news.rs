@@ -1,5 +1,7 @@
 //! The news on the screen: processes that begin and end, and a leak.
 
+use fake_nvml::Fault;
+
 use crate::host::{GIB, Host};
 use crate::terminal::{DOWN, ENTER, ESC, TAB, Terminal};
 
@@ -86,6 +88,32 @@ fn a_click_on_a_line_of_the_news_opens_its_process() {
     terminal.wait_for(&format!("▲ {pid} sleep"));
     crate::list::press_mouse(&terminal, 0, &format!("▲ {pid} sleep"));
     terminal.wait_for(&format!("Process {pid}"));
+    terminal.quit();
+}
+
+#[test]
+fn a_process_that_ends_while_its_gpu_hangs_keeps_its_name_and_ends_once() {
+    let mut host = Host::new(["H100"]);
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for_frames(5);
+    let pid = host.start_sleep(0, 3 * GIB);
+    terminal.wait_for("sleep 1000");
+    host.change(|world| world.faults = vec![Fault::hang("*")]);
+    terminal.wait_for("GPU 0 hung");
+    host.process(pid).handle.kill();
+    host.process(pid).wait();
+    // The list that has the process is older than its end: the driver does not list it still.
+    terminal.wait_for("sleep 1000 (has ended)");
+    terminal.keys("E");
+    terminal.wait_for(&format!("▲ {pid} sleep (root) began on GPU 0"));
+    host.change(|world| world.faults.clear());
+    terminal.wait_for("GPU 0 answers again");
+    terminal.wait_for(&format!(
+        "▼ {pid} sleep (root) exited, held 3.0 GiB on GPU 0"
+    ));
+    let news = terminal.text();
+    let count = |words| news.matches(words).count();
+    assert_eq!((count("began"), count("exited")), (1, 1), "{news}");
     terminal.quit();
 }
 

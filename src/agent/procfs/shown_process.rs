@@ -59,6 +59,8 @@ pub(super) struct ShownProcess {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
+    /// When it was found that the process has ended; `None` while it lives.
+    pub(super) ended: Option<Moment>,
     /// The memory that NVML reported in the pass `listed_pass`.
     pub(super) nvml_memory: NvmlMemory,
     /// The memory that NVML reported some passes before; `None` if it did not.
@@ -163,6 +165,7 @@ impl ShownProcess {
             read: Moment(0),
             cpu: None,
             listed_pass: 0,
+            ended: None,
             nvml_memory: NvmlMemory::default(),
             memory_before: None,
             grown_pass: 0,

@@ -51,7 +51,7 @@ fn rates_need_a_second_reading() {
 }
 
 #[test]
-fn an_ended_process_is_only_a_pid() {
+fn a_process_that_nvml_lists_after_its_end_is_only_a_pid() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let mut processes = no_processes();
     let alive = read(&mut processes, child.id(), Moment(0));
@@ -61,7 +61,20 @@ fn an_ended_process_is_only_a_pid() {
     );
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = read(&mut processes, child.id(), Moment(0));
+    // The list is older than the end, also when the GPU hangs and the list is read again.
+    for is_first in [true, false] {
+        let before = read(&mut processes, child.id(), Moment(0));
+        assert_eq!(
+            (before.id, before.load.state),
+            (alive.id, Err(Missing::Gone))
+        );
+        assert_eq!(
+            std::mem::take(&mut processes.has_relation_changed),
+            is_first
+        );
+    }
+    let gone = read(&mut processes, child.id(), Moment(u64::MAX));
+    assert!(!processes.has_relation_changed);
     assert_eq!(
         (gone.id.start_ticks, gone.facts.identity),
         (None, Identity::Unverified)

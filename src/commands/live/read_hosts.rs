@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::base::text::Text;
-use crate::base::units::{ExactSpan, Moment};
+use crate::base::units::ExactSpan;
 use crate::flags::ReadOptions;
 use crate::model::{Fleet, HostLabel, HostModel, Past};
 use crate::protocol::agent_options::SimulatedMachine;
@@ -164,13 +164,6 @@ pub(crate) fn sentence_on(host: &HostState<'_>, sentence: &Text) -> Text {
     } else {
         sentence.clone()
     }
-}
-
-/// Returns whether every process of the host has been scanned.
-pub(crate) fn is_scanned(model: &HostModel) -> bool {
-    model
-        .latest()
-        .is_some_and(|snapshot| snapshot.host.scan.at != Moment(0))
 }
 
 /// The state of all sources so far.

@@ -234,7 +234,8 @@ impl ProcessView<'_> {
         })
     }
 
-    /// Applies rule 2: the process has ended.
+    /// Applies rule 2: the process has ended. It is too soon to tell while the driver was not asked
+    /// since.
     fn ended(
         self,
         place: usize,
@@ -242,6 +243,9 @@ impl ProcessView<'_> {
         process_total: Option<&ProcessTotal>,
         keepers: impl Fn() -> Vec<ProcessId>,
     ) -> Option<VerdictKind> {
+        if process.load.state == Err(Missing::Gone) {
+            return Some(VerdictKind::TooSoon);
+        }
         if !process.has_main_thread_ended() {
             return None;
         }
