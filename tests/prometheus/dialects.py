@@ -124,6 +124,7 @@ class NvidiaSmi(Dialect):
         }
         prefix = "nvidia_smi_"
         yield f"{prefix}gpu_info", joined(info), 1
+        yield f"{prefix}index", "", gpu.index
         yield f"{prefix}memory_used_bytes", "", now.used_mib * MIB
         yield f"{prefix}memory_total_bytes", "", scene.TOTAL_MIB * MIB
         yield f"{prefix}memory_free_bytes", "", now.free_mib * MIB

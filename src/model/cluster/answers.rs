@@ -252,7 +252,7 @@ impl Cluster {
             let mut gpus: Vec<ClusterGpu> = gpus
                 .filter(|gpu| gpu.memory_used.is_some() || gpu.age.is_some())
                 .collect();
-            gpus.sort_by(|one, other| one.key.order().cmp(&other.key.order()));
+            gpus.sort_by(|one, other| one.order().cmp(&other.order()));
             for gpu in &mut gpus {
                 let before = host.gpus.iter().find(|before| before.key == gpu.key);
                 if gpu.model.is_none() {
@@ -546,6 +546,7 @@ impl ClusterGpu {
             Figure::Power => self.power = Some(single(value)),
             Figure::Temperature => self.temperature = Some(single(value)),
             Figure::Free => self.is_free = true,
+            Figure::Index => self.index = Some(whole(value)),
             _ => {}
         }
     }

@@ -121,6 +121,8 @@ pub(crate) struct ClusterOwner {
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterGpu {
     pub(crate) key: ClusterGpuKey,
+    /// The index, where no label holds it; `None` where the key has it, or where it is not known.
+    pub(super) index: Option<u64>,
     pub(crate) state: GpuState,
     pub(crate) model: Option<Text>,
     pub(crate) memory_used: Option<Bytes>,
@@ -138,7 +140,7 @@ pub(crate) struct ClusterGpu {
 
 impl ClusterGpuKey {
     /// The index of the GPU; the beginning of its UUID where no label holds the index.
-    pub(crate) fn label(&self) -> String {
+    fn label(&self) -> String {
         if self.index.is_empty() {
             let start = self.uuid.trim_start_matches("GPU-").chars();
             return start.take(LETTERS_OF_UUID).collect();
@@ -149,19 +151,13 @@ impl ClusterGpuKey {
     fn is_gpu(&self) -> bool {
         !self.index.is_empty() || !self.uuid.is_empty()
     }
-
-    /// The place of the GPU on its host: `10` comes after `9`.
-    pub(super) fn order(&self) -> (Vec<u64>, &Self) {
-        let numbers = self.index.split(':');
-        let numbers = numbers.map(|number| number.parse().unwrap_or(u64::MAX));
-        (numbers.collect(), self)
-    }
 }
 
 impl ClusterGpu {
     pub(super) fn new(key: ClusterGpuKey) -> Self {
         Self {
             key,
+            index: None,
             state: GpuState::Unknown,
             model: None,
             memory_used: None,
@@ -173,6 +169,20 @@ impl ClusterGpu {
             age: None,
             owners: Vec::new(),
         }
+    }
+
+    /// The index of the GPU; the beginning of its UUID where the index is not known.
+    pub(crate) fn label(&self) -> String {
+        let index = self.index.map(|index| index.to_string());
+        index.unwrap_or_else(|| self.key.label())
+    }
+
+    /// The place of the GPU on its host: `10` comes after `9`.
+    pub(super) fn order(&self) -> (Vec<u64>, &ClusterGpuKey) {
+        let label = self.label();
+        let numbers = label.split(':');
+        let numbers = numbers.map(|number| number.parse().unwrap_or(u64::MAX));
+        (numbers.collect(), &self.key)
     }
 
     /// Judges the state of the GPU by its figures and its troubles.
@@ -213,6 +223,12 @@ impl ClusterHost {
         }
     }
 
+    /// The index of a GPU; the beginning of its UUID where the index is not known.
+    fn label(&self, key: &ClusterGpuKey) -> String {
+        let gpu = self.gpus.iter().find(|gpu| gpu.key == *key);
+        gpu.map_or_else(|| key.label(), ClusterGpu::label)
+    }
+
     /// The number of GPUs with a trouble of this kind.
     pub(crate) fn count(&self, figure: Figure) -> usize {
         let flags = self.flags.iter();
@@ -251,7 +267,7 @@ impl ClusterHost {
         let mut troubles: Vec<ClusterTrouble> = Vec::new();
         for flag in &self.flags {
             let (rank, sentence) = flag.words();
-            let gpu = flag.gpu.is_gpu().then(|| flag.gpu.label());
+            let gpu = flag.gpu.is_gpu().then(|| self.label(&flag.gpu));
             let same =
                 |known: &&mut ClusterTrouble| known.rank == rank && known.sentence == sentence;
             if let Some(known) = troubles.iter_mut().find(same) {

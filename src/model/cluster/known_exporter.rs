@@ -43,6 +43,8 @@ pub(crate) enum Figure {
     HeldIdle,
     /// The hardware or its temperature slows the GPU down. The value says nothing.
     Slowdown,
+    /// The index of the GPU, of an exporter that does not have it as a label.
+    Index,
 }
 
 impl Figure {
@@ -69,13 +71,14 @@ impl Figure {
     ];
 
     /// The figures that are shown of each GPU.
-    pub(super) const OF_GPUS: [Self; 6] = [
+    pub(super) const OF_GPUS: [Self; 7] = [
         Self::MemoryUsed,
         Self::MemoryTotal,
         Self::Sm,
         Self::Power,
         Self::Temperature,
         Self::Free,
+        Self::Index,
     ];
 
     /// How the figures of a host's GPUs become that of the host.
@@ -327,6 +330,7 @@ impl KnownExporter {
                      nvidia_smi_power_draw_instant_watts{$}",
                 ),
                 (Figure::Temperature, "nvidia_smi_temperature_gpu{$}"),
+                (Figure::Index, "nvidia_smi_index{$}"),
                 (
                     Figure::Free,
                     "nvidia_smi_memory_used_bytes{$} < 536870912 unless \

@@ -133,7 +133,7 @@ impl AskedServer {
     #[track_caller]
     fn states(&self, host: &str) -> Vec<(String, GpuState)> {
         let gpus = self.host(host).gpus.iter();
-        gpus.map(|gpu| (gpu.key.label(), gpu.state)).collect()
+        gpus.map(|gpu| (gpu.label(), gpu.state)).collect()
     }
 
     /// The lines of troubles: the host, the GPUs and the sentence.
@@ -524,6 +524,36 @@ fn a_gpu_is_named_by_its_index_its_instance_or_the_beginning_of_its_uuid() {
     };
     assert_eq!(labels("gpu-1"), ["0", "1:7"]);
     assert_eq!(labels("gpu-2"), ["3f2504e0"]);
+}
+
+#[test]
+fn an_index_that_is_a_series_of_its_own_names_and_sorts_the_gpus() {
+    let mut server = AskedServer::with(SMI, true, &[&[("instance", "gpu-2:9835")]]);
+    let form = form_by_instance(SMI);
+    for (uuid, index) in [("a0", 10.0), ("b0", 9.0), ("c0", 0.0)] {
+        let labels: LabelList<'_> = &[("instance", "gpu-2:9835"), ("uuid", uuid)];
+        let of_gpus = |figure| RoundPart::OfGpus(form, figure);
+        server.knows(of_gpus(Figure::MemoryUsed), labels, 50.0 * GIB);
+        server.knows(of_gpus(Figure::Index), labels, index);
+        if uuid == "a0" {
+            let failure = RoundPart::Troubles(form, Figure::RowRemapFailure);
+            server.knows(failure, labels, 1.0);
+        }
+    }
+    server.ask_totals();
+    server.ask_rows();
+    assert_eq!(
+        server.states("gpu-2"),
+        [
+            ("0".to_owned(), GpuState::Busy),
+            ("9".to_owned(), GpuState::Busy),
+            ("10".to_owned(), GpuState::Sick),
+        ]
+    );
+    assert_eq!(
+        server.troubles(),
+        ["gpu-2:10 a bad row of its memory could not be replaced"]
+    );
 }
 
 #[test]

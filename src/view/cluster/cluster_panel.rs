@@ -168,7 +168,7 @@ pub(super) fn draw_all(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
 fn gpu_line(pen: &mut Pen<'_>, theme: Theme, app: &ClusterApp, gpu: &ClusterGpu) {
     let first = gpu.owners.first().and_then(|owner| owner.user.as_ref());
     let hue = first.and_then(|user| app.cluster.hues.hue(user));
-    pen.cell(gpu.key.label(), INDEX, Align::Left, theme.text())
+    pen.cell(gpu.label(), INDEX, Align::Left, theme.text())
         .skip(1);
     let state = if app.is_outdated() {
         GpuState::Unknown
