@@ -12,7 +12,7 @@ use std::time::Duration;
 use tui_input::Input;
 
 pub(crate) use self::cluster_input::KEYS;
-pub(crate) use self::cluster_rows::ClusterRow;
+pub(crate) use self::cluster_rows::{ClusterRow, ClusterTotals};
 use super::fleet::fleet_areas::{FleetAreas, FleetShape};
 use super::fleet::host_sort::HostSort;
 use super::input::notice::Notice;
@@ -143,6 +143,9 @@ pub(crate) struct ClusterApp {
     /// Whether the cursor is in the troubles.
     pub(crate) is_in_troubles: bool,
     pub(crate) troubles: Vec<ClusterTrouble>,
+    pub(crate) totals: ClusterTotals,
+    /// The hosts with free GPUs, the most first.
+    free: Vec<(ClusterHostId, usize)>,
     /// The host under the cursor, which the cursor follows; `None` until the user moves it.
     selected: Option<ClusterHostId>,
     pub(crate) server_trouble: Option<ServerTrouble>,
@@ -158,7 +161,7 @@ pub(crate) struct ClusterApp {
     pub(crate) since_totals: ViewerTime,
     pub(crate) since_rows: ViewerTime,
     /// The rounds of totals so far.
-    totals: u32,
+    rounds: u32,
     /// The hosts whose GPUs and past were asked for last.
     rows_of: Vec<ClusterHostId>,
     /// The kinds of rounds that need not be asked for again before new totals come, or ever: the hosts
@@ -186,6 +189,8 @@ impl ClusterApp {
             trouble_place: ListPlace::default(),
             is_in_troubles: false,
             troubles: Vec::new(),
+            totals: ClusterTotals::default(),
+            free: Vec::new(),
             selected: None,
             server_trouble: None,
             notice: Notice::default(),
@@ -196,7 +201,7 @@ impl ClusterApp {
             due_in: ViewerTime::ZERO,
             since_totals: ViewerTime::ZERO,
             since_rows: ViewerTime::ZERO,
-            totals: 0,
+            rounds: 0,
             rows_of: Vec::new(),
             done: BTreeSet::new(),
         }
@@ -235,7 +240,9 @@ impl ClusterApp {
         if self.due_in == ViewerTime::ZERO && may_ask {
             effects.push(self.ask_for_totals());
         }
-        effects.extend(self.ask_for_rest());
+        if is_change {
+            effects.extend(self.ask_for_rest());
+        }
         effects
     }
 
@@ -269,14 +276,14 @@ impl ClusterApp {
     fn ask_for_totals(&mut self) -> ClusterEffect {
         let round = self
             .cluster
-            .totals_round(self.totals.is_multiple_of(LOOKS_AGAIN));
-        self.totals = self.totals.wrapping_add(1);
+            .totals_round(self.rounds.is_multiple_of(LOOKS_AGAIN));
+        self.rounds = self.rounds.wrapping_add(1);
         self.ask(round)
     }
 
     /// Asks at once, at the request of the user.
     fn ask_now(&mut self) {
-        (self.due_in, self.totals) = (ViewerTime::ZERO, 0);
+        (self.due_in, self.rounds) = (ViewerTime::ZERO, 0);
     }
 
     /// Asks for what the screen shows beside the totals: the GPUs and the past of its hosts, if they
@@ -395,6 +402,7 @@ impl ClusterApp {
         self.sort_hosts();
         self.sort_gpus();
         self.troubles = self.cluster.troubles();
+        self.add_up();
         let (width, height) = self.size;
         let row = |y: u16| Area {
             x: 0,

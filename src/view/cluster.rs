@@ -78,7 +78,7 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     let Some(mut pen) = Pen::at(buffer, app.areas.header, 0) else {
         return;
     };
-    let totals = app.totals();
+    let totals = &app.totals;
     pen.put("gputop", theme.accent()).skip(1);
     if let Some(clock) = app.clock {
         let time = local_time(clock.unix_ms, clock.utc_offset);
@@ -333,18 +333,14 @@ fn draw_hosts(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         }
     }
     draw_selected(buffer, theme, app, first + below);
-    let free = app.free_gpus();
-    let totals = app.totals();
+    let totals = &app.totals;
     let totals_are_known = totals.gpus == 0 || totals.unknown < totals.gpus;
     if totals_are_known {
-        host_line::free(buffer, theme, areas.free, &free);
+        host_line::free(buffer, theme, areas.free, app.free_gpus());
     }
-    let users = &app.cluster.owners;
-    let users: Vec<(&str, usize)> = users
-        .iter()
-        .map(|(name, gpus)| (name.as_str(), *gpus))
-        .collect();
-    host_line::users(buffer, theme, areas.users, &users);
+    let users = app.cluster.owners.iter();
+    let users = users.map(|(name, gpus)| (name.as_str(), *gpus));
+    host_line::users(buffer, theme, areas.users, users);
 }
 
 fn draw_figures(pen: &mut Pen<'_>, theme: Theme, row: &ClusterRow<'_>) {

@@ -293,9 +293,7 @@ fn draw_selected(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 /// Draws the hosts with free GPUs.
 fn draw_free(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let free = app.free_gpus();
-    let hosts: Vec<(&str, usize)> = free.iter().map(|(name, gpus)| (*name, *gpus)).collect();
-    host_line::free(buffer, theme, area, &hosts);
+    host_line::free(buffer, theme, area, app.free_gpus().into_iter());
 }
 
 /// Draws the users of all hosts.
@@ -305,7 +303,7 @@ fn draw_users(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         .iter()
         .map(|(name, gpus)| (name.as_str(), *gpus))
         .collect();
-    host_line::users(buffer, theme, area, &users);
+    host_line::users(buffer, theme, area, users.into_iter());
 }
 
 /// Draws the jobs with the most GPUs: `JOBS  slurm 4242 llama  alice  64 ranks on 8 hosts, 63 seen`.
@@ -335,9 +333,8 @@ fn draw_jobs(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.put(", ", theme.dim()).put(missing, theme.notable());
         }
         if job.hosts.len() > 1 {
-            let hosts: Vec<String> = job.hosts.iter().map(ToString::to_string).collect();
             pen.put(": ", theme.dim());
-            list(&mut pen, theme, &hosts);
+            list(&mut pen, theme, job.hosts.iter().map(ToString::to_string));
         }
         let place = view.first_job + usize::from(line);
         if view.focus == FleetFocus::Jobs && place == view.job_cursor {

@@ -251,11 +251,16 @@ pub(super) fn cell(pen: &mut Pen<'_>, theme: Theme, state: GpuState, hue: Option
 }
 
 /// Draws the hosts with free GPUs: `FREE 14 GPUs: gpu-05 8, gpu-04 4`.
-pub(super) fn free(buffer: &mut Buffer, theme: Theme, area: Area, hosts: &[(&str, usize)]) {
+pub(super) fn free<'a>(
+    buffer: &mut Buffer,
+    theme: Theme,
+    area: Area,
+    hosts: impl ExactSizeIterator<Item = (&'a str, usize)> + Clone,
+) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else {
         return;
     };
-    let count: usize = hosts.iter().map(|(_, gpus)| gpus).sum();
+    let count: usize = hosts.clone().map(|(_, gpus)| gpus).sum();
     pen.put("FREE ", theme.head());
     if count == 0 {
         pen.put(" no GPU", theme.dim());
@@ -263,29 +268,35 @@ pub(super) fn free(buffer: &mut Buffer, theme: Theme, area: Area, hosts: &[(&str
     }
     let noun = if count == 1 { "GPU" } else { "GPUs" };
     pen.put(format!(" {count} {noun}: "), theme.text());
-    list(&mut pen, theme, &named_counts(hosts));
+    list(&mut pen, theme, hosts.map(named_count));
 }
 
 /// Draws the users of all hosts: `USERS alice 24, bob 12`.
-pub(super) fn users(buffer: &mut Buffer, theme: Theme, area: Area, users: &[(&str, usize)]) {
+pub(super) fn users<'a>(
+    buffer: &mut Buffer,
+    theme: Theme,
+    area: Area,
+    users: impl ExactSizeIterator<Item = (&'a str, usize)>,
+) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else {
         return;
     };
-    if !users.is_empty() {
+    if users.len() > 0 {
         pen.put("USERS", theme.head()).skip(1);
-        list(&mut pen, theme, &named_counts(users));
+        list(&mut pen, theme, users.map(named_count));
     }
 }
 
-fn named_counts(counts: &[(&str, usize)]) -> Vec<String> {
-    let texts = counts.iter().map(|(name, count)| format!("{name} {count}"));
-    texts.collect()
+fn named_count((name, count): (&str, usize)) -> String {
+    format!("{name} {count}")
 }
 
-/// Writes the items that fit, separated by commas, and the number of the others.
-pub(super) fn list(pen: &mut Pen<'_>, theme: Theme, items: &[String]) {
-    for (place, item) in items.iter().enumerate() {
-        let left = items.len() - place;
+/// Writes the items that fit, separated by commas, and the number of the others. There may be
+/// thousands: those that do not fit are not made.
+pub(super) fn list(pen: &mut Pen<'_>, theme: Theme, items: impl ExactSizeIterator<Item = String>) {
+    let count = items.len();
+    for (place, item) in items.enumerate() {
+        let left = count - place;
         let after = if left > 1 { ", +999".len() } else { 0 };
         let before = if place > 0 { ", " } else { "" };
         if before.len() + item.width() + after > pen.room() {

@@ -103,10 +103,17 @@ impl ClusterApp {
         })
     }
 
-    /// The figures of all hosts.
-    pub(crate) fn totals(&self) -> ClusterTotals {
+    /// The hosts with free GPUs, the most first.
+    pub(crate) fn free_gpus(&self) -> impl ExactSizeIterator<Item = (&str, usize)> + Clone {
+        let free = self.free.iter();
+        free.map(|(id, gpus)| (self.cluster.shown_name(id), *gpus))
+    }
+
+    /// Adds up the figures of all hosts, and lists those with free GPUs.
+    pub(super) fn add_up(&mut self) {
         let mut totals = ClusterTotals::default();
-        for (_, host) in self.cluster.hosts() {
+        let mut free: Vec<(ClusterHostId, usize)> = Vec::new();
+        for (id, host) in self.cluster.hosts() {
             totals.hosts += 1;
             if host.is_silent {
                 totals.silent += 1;
@@ -115,9 +122,12 @@ impl ClusterApp {
             let figures = &host.figures;
             totals.gpus += figures.gpus;
             match figures.free {
-                Some(free) => {
-                    totals.free += free;
+                Some(count) => {
+                    totals.free += count;
                     totals.unknown += figures.unknown();
+                    if count > 0 {
+                        free.push((id.clone(), count));
+                    }
                 }
                 None => totals.unknown += figures.gpus,
             }
@@ -127,21 +137,8 @@ impl ClusterApp {
             totals.held += host.count(Figure::HeldIdle);
             totals.age = totals.age.max(figures.age);
         }
-        totals
-    }
-
-    /// The hosts with free GPUs, the most first.
-    pub(crate) fn free_gpus(&self) -> Vec<(&str, usize)> {
-        let free = self.cluster.hosts().filter_map(|(id, host)| {
-            let free = host.figures.free.filter(|_| !host.is_silent)?;
-            (free > 0).then_some((id, free))
-        });
-        let mut free: Vec<(&ClusterHostId, usize)> = free.collect();
         free.sort_by_key(|(_, gpus)| Reverse(*gpus));
-        let named = free
-            .into_iter()
-            .map(|(id, gpus)| (self.cluster.shown_name(id), gpus));
-        named.collect()
+        (self.totals, self.free) = (totals, free);
     }
 
     pub(super) fn sort_hosts(&mut self) {

@@ -28,7 +28,11 @@ const LONGEST_LABEL: usize = 1024;
 /// The longest sentence of the server in bytes. What is longer is cut off.
 const LONGEST_SENTENCE: usize = 300;
 
-/// The most bytes that an answer may take in memory.
+/// The bytes of an answer that are read before any is parsed. The totals of a thousand hosts are a
+/// tenth of that.
+const AT_ONCE: usize = 4 << 20;
+
+/// The most bytes that an answer may take in memory, besides those.
 const MOST_MEMORY: usize = 256 << 20;
 
 /// The words of the parser's error when an answer passes a limit.
@@ -44,14 +48,31 @@ pub(super) struct ParsedAnswer {
     pub(super) has_status: bool,
 }
 
-/// Parses an answer.
+/// Parses an answer. [`AT_ONCE`] bytes are read before they are parsed, which takes a fraction of
+/// the time; those after them are parsed as they come, so that a long answer takes no more memory
+/// than what it says.
 ///
 /// # Errors
 ///
 /// When it is no JSON, ends early, or passes a limit ([`TOO_LARGE`]).
-pub(super) fn parse(reader: impl Read) -> Result<ParsedAnswer, serde_json::Error> {
+pub(super) fn parse(mut reader: impl Read) -> Result<ParsedAnswer, serde_json::Error> {
+    let mut beginning = Vec::new();
+    let most = u64::try_from(AT_ONCE).unwrap_or(u64::MAX);
+    (reader.by_ref().take(most))
+        .read_to_end(&mut beginning)
+        .map_err(serde_json::Error::io)?;
+    if beginning.len() < AT_ONCE {
+        return parse_with(serde_json::Deserializer::from_slice(&beginning));
+    }
+    parse_with(serde_json::Deserializer::from_reader(
+        beginning.chain(reader),
+    ))
+}
+
+fn parse_with<'de, R: serde_json::de::Read<'de>>(
+    mut deserializer: serde_json::Deserializer<R>,
+) -> Result<ParsedAnswer, serde_json::Error> {
     let kept = Kept::default();
-    let mut deserializer = serde_json::Deserializer::from_reader(reader);
     let mut parsed = AnswerSeed(&kept).deserialize(&mut deserializer)?;
     deserializer.end()?;
     parsed.answer.is_cut |= kept.is_cut.get();
@@ -105,11 +126,13 @@ impl Kept {
     /// names and hosts.
     fn text<E: serde::de::Error>(&self, text: &str) -> Result<Text, E> {
         const OVERHEAD: usize = 64;
-        let text = Text::new(cut(text, LONGEST_LABEL));
+        let text = cut(text, LONGEST_LABEL);
         let mut texts = self.texts.borrow_mut();
-        if let Some(known) = texts.get(text.as_str()) {
+        // A text that is one of those has nothing to be replaced.
+        if let Some(known) = texts.get(text) {
             return Ok(known.clone());
         }
+        let text = Text::new(text);
         self.take(text.as_str().len() + OVERHEAD)?;
         texts.insert(text.clone());
         Ok(text)
