@@ -2,6 +2,7 @@
 //!
 //! Readings come each second, however often they are scraped.
 
+mod access;
 mod address;
 mod dcgm;
 mod fleet_json;
@@ -24,12 +25,12 @@ use hyper::body::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use self::access::AccessFiles;
 use self::address::ListenAddress;
 use self::fleet_json::FleetJson;
 use self::gauges::SeenHost;
 use self::metrics::Exposition;
 use self::server::{Listener, Scrape, ScrapeKind, Server};
-use self::web_config::WebConfig;
 use super::live::end_signals::EndSignals;
 use super::live::read_hosts::{Watch, block_on};
 use crate::base::text::Text;
@@ -121,14 +122,13 @@ pub(crate) fn run(args: &ExporterArgs) -> anyhow::Result<ExitCode> {
         );
         return Ok(output::refuse(&sentence.into()));
     }
-    let config = args.web_config.as_deref().map(WebConfig::read).transpose();
-    let config = match config {
-        Ok(config) => config.unwrap_or_default(),
+    let files = match AccessFiles::read(args.web_config.as_deref()) {
+        Ok(files) => files,
         Err(why) => return Ok(output::refuse(&why.into())),
     };
     block_on(async {
         let (sender, mut scrapes) = mpsc::channel(WAITING_SCRAPES);
-        let server = match Server::new(&args.listen, config, args.page, sender) {
+        let server = match Server::new(&args.listen, files, args.page, sender) {
             Ok(server) => server,
             Err(why) => return Ok(output::refuse(&why.into())),
         };

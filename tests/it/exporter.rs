@@ -1,4 +1,4 @@
-//! `gputop exporter`: its metrics say what `--json` says, and only those who may read get an answer.
+//! `gputop exporter`: its metrics say what `--json` says, and foreign pages get no answer.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -7,16 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use fake_nvml::{Fault, GpuSelector};
-use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
-use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
 use crate::DEADLINE;
@@ -24,24 +17,20 @@ use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, exit_code, run, wait_until};
 
-/// The hash of `hunter2`, at the lowest cost.
-fn hash() -> String {
-    bcrypt::hash("hunter2", 4).expect("the system has random numbers")
-}
-
 /// An exporter that runs.
-struct RunningExporter {
-    process: ChildProcess,
+pub(crate) struct RunningExporter {
+    pub(crate) process: ChildProcess,
     messages: PathBuf,
 }
 
 impl RunningExporter {
     /// Starts an exporter with these arguments, and waits until it listens.
-    fn start(host: &Host, args: &[&str]) -> Self {
+    pub(crate) fn start(host: &Host, args: &[&str]) -> Self {
         let messages = host.path("exporter-messages");
-        let mut command = host.gputop(["exporter", "--interval", "100ms"]);
+        let mut command = host.gputop(["exporter"]);
         command
             .args(args)
+            .env("GPUTOP_INTERVAL", "100ms")
             .stdin(Stdio::null())
             .stderr(File::create(&messages).expect("/tmp has room"));
         let exporter = Self {
@@ -55,17 +44,17 @@ impl RunningExporter {
     }
 
     /// Starts an exporter on a free port of this address.
-    fn on_free_port(host: &Host, args: &[&str]) -> Self {
+    pub(crate) fn on_free_port(host: &Host, args: &[&str]) -> Self {
         let listen = ["--listen", "127.0.0.1:0"];
         Self::start(host, &[&listen, args].concat())
     }
 
-    fn messages(&self) -> String {
+    pub(crate) fn messages(&self) -> String {
         fs::read_to_string(&self.messages).expect("the file exists")
     }
 
     /// The address that it says it listens on.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let messages = self.messages();
         let (_, rest) = messages.split_once("://").expect("a URL");
         let (address, _) = rest.split_once('/').expect("a path");
@@ -81,7 +70,7 @@ impl RunningExporter {
         agent.to_owned()
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).expect("the exporter listens");
         let deadline = Some(DEADLINE);
         stream
@@ -91,12 +80,12 @@ impl RunningExporter {
     }
 
     /// Sends a request, and returns the whole answer; an empty text if the connection was closed.
-    fn request(&self, request: &str) -> String {
+    pub(crate) fn request(&self, request: &str) -> String {
         exchange(&mut self.connect(), request)
     }
 
     /// The metrics as this computer reads them.
-    fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self) -> String {
         let answer = self.request(&get("/metrics", "localhost"));
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -104,11 +93,11 @@ impl RunningExporter {
     }
 }
 
-fn get(path: &str, host: &str) -> String {
+pub(crate) fn get(path: &str, host: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
-fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
+pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
     // The other end may close the connection at any time.
     let _closed = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
@@ -117,7 +106,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
 }
 
 /// The value of the only series of a metric that has this label; `None` if there is none.
-fn value(metrics: &str, name: &str, label: &str) -> Option<f64> {
+pub(crate) fn value(metrics: &str, name: &str, label: &str) -> Option<f64> {
     let mut lines = metrics.lines().filter(|line| {
         line.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with('{') && rest.contains(label))
@@ -284,88 +273,6 @@ fn a_crowd_that_says_nothing_stops_no_scrape_for_long() {
             .contains("gputopmon_host_up")
     });
     drop(crowd);
-}
-
-#[test]
-fn other_computers_need_tls_and_a_password() {
-    let host = Host::new(["H100"]);
-    let params = CertificateParams::new(["localhost".to_owned()]).expect("the name is valid");
-    let key = KeyPair::generate().expect("the system has random numbers");
-    let certificate = params.self_signed(&key).expect("the key can sign");
-    let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
-    write("server.crt", &certificate.pem());
-    write("server.key", &key.serialize_pem());
-    let tls = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-    let users = format!("basic_auth_users:\n  prometheus: {}\n", hash());
-    for (name, text) in [
-        ("tls", tls),
-        ("users", &users),
-        ("both", &format!("{tls}{users}")),
-    ] {
-        write(name, text);
-    }
-    let refused = |args: &[&str]| {
-        let mut command = host.gputop(["exporter", "--listen", "0.0.0.0:0"]);
-        let output = run(command.args(args).stdin(Stdio::null()));
-        assert_eq!(output.code, 2, "{}", output.stderr);
-        assert!(output.stderr.contains("--web-config"), "{}", output.stderr);
-    };
-    refused(&[]);
-    for name in ["tls", "users"] {
-        refused(&["--web-config", &host.path(name).display().to_string()]);
-    }
-
-    let both = host.path("both").display().to_string();
-    let args = ["--listen", "0.0.0.0:0", "--web-config", &both];
-    let exporter = RunningExporter::start(&host, &args);
-    assert!(
-        exporter.messages().contains("https://"),
-        "{}",
-        exporter.messages()
-    );
-    let ask = |authorization: &str| {
-        let port = exporter
-            .address()
-            .rsplit_once(':')
-            .expect("a port")
-            .1
-            .to_owned();
-        let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
-        let connection = client(certificate.der());
-        let mut stream = StreamOwned::new(connection, stream);
-        exchange(
-            &mut stream,
-            &format!("GET /metrics HTTP/1.1\r\nHost: gpu-01.example\r\n{authorization}\r\n"),
-        )
-    };
-    let basic = |text: &str| format!("Authorization: Basic {}\r\n", STANDARD.encode(text));
-    for wrong in [
-        "",
-        &basic("prometheus:"),
-        &basic("root:hunter2"),
-        "Authorization: x\r\n",
-    ] {
-        let answer = ask(wrong);
-        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
-        assert!(!answer.contains("gputopmon_"), "{answer}");
-    }
-    // The second time from memory.
-    for _ in 0..2 {
-        let answer = ask(&basic("prometheus:hunter2"));
-        assert!(answer.contains("gputopmon_host_up"), "{answer}");
-    }
-}
-
-fn client(root: &CertificateDer<'static>) -> ClientConnection {
-    let mut roots = RootCertStore::empty();
-    roots.add(root.clone()).expect("the certificate is valid");
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider has TLS 1.2 and 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from("localhost").expect("a name");
-    ClientConnection::new(Arc::new(config), name).expect("the settings are valid")
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod estimate;
 mod explain;
 mod export;
 mod exporter;
+mod exporter_access;
 mod fail_on_leak;
 mod first_line;
 mod fleet_jobs;

@@ -18,12 +18,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
+use super::access::AccessFiles;
 use super::address::{ListenAddress, names_this_computer};
 use super::metrics::Format;
 use super::passwords::Passwords;
-use super::web_config::WebConfig;
 
 /// The most connections at one time. Others are closed at once.
 const MOST_CONNECTIONS: usize = 32;
@@ -181,13 +180,12 @@ fn bind_in(folder: &Path, path: &Path) -> io::Result<Listener> {
 /// Answers requests.
 pub(super) struct Server {
     readers: Arc<Readers>,
-    tls: Option<TlsAcceptor>,
+    files: Arc<AccessFiles>,
 }
 
 /// The rules on who may read what.
 #[derive(Debug)]
 struct Readers {
-    passwords: Passwords,
     /// Whether a request must name this computer as its host.
     is_loopback: bool,
     has_page: bool,
@@ -200,37 +198,37 @@ impl Server {
     /// When the address needs a password and TLS, and has none: a sentence.
     pub(super) fn new(
         address: &ListenAddress,
-        config: WebConfig,
+        files: AccessFiles,
         has_page: bool,
         scrapes: mpsc::Sender<Scrape>,
     ) -> Result<Self, String> {
         let is_open = matches!(address, ListenAddress::Network(_)) && !address.is_loopback();
-        if is_open && (config.tls.is_none() || config.users.is_empty()) {
+        let access = files.in_use();
+        if is_open && (access.tls.is_none() || access.passwords.is_empty()) {
             return Err(format!(
                 "other computers can reach {address}: that needs --web-config FILE with tls_server_config \
                  and basic_auth_users, or listen on 127.0.0.1"
             ));
         }
         let readers = Readers {
-            passwords: Passwords::new(config.users)?,
             is_loopback: address.is_loopback(),
             has_page,
             scrapes,
         };
         Ok(Self {
             readers: Arc::new(readers),
-            tls: config.tls.map(TlsAcceptor::from),
+            files: Arc::new(files),
         })
     }
 
     /// Whether nobody but the user, and those who know a password, can read.
     pub(super) fn knows_readers(&self) -> bool {
-        !self.readers.passwords.is_empty() || !self.readers.is_loopback
+        !self.files.in_use().passwords.is_empty() || !self.readers.is_loopback
     }
 
     /// Whether connections are encrypted.
     pub(super) fn has_tls(&self) -> bool {
-        self.tls.is_some()
+        self.files.in_use().tls.is_some()
     }
 
     /// Accepts connections for ever.
@@ -254,10 +252,10 @@ impl Server {
             let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
                 continue;
             };
-            let (readers, tls) = (Arc::clone(&self.readers), self.tls.clone());
+            let (readers, files) = (Arc::clone(&self.readers), Arc::clone(&self.files));
             tokio::spawn(async move {
                 // A reader that is too slow, or breaks off, gets no more.
-                let _outcome = timeout(LONGEST, answer(readers, tls, stream)).await;
+                let _outcome = timeout(LONGEST, answer(readers, files, stream)).await;
                 drop(place);
             });
         }
@@ -272,16 +270,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// Answers one request.
 async fn answer(
     readers: Arc<Readers>,
-    tls: Option<TlsAcceptor>,
+    files: Arc<AccessFiles>,
     stream: Box<dyn Stream>,
 ) -> anyhow::Result<()> {
-    let stream: Box<dyn Stream> = match tls {
+    let access = files.newest().await;
+    let stream: Box<dyn Stream> = match &access.tls {
         Some(tls) => Box::new(tls.accept(stream).await?),
         None => stream,
     };
     let service = service_fn(move |request| {
-        let readers = Arc::clone(&readers);
-        async move { anyhow::Ok(readers.respond(&request).await) }
+        let (readers, access) = (Arc::clone(&readers), Arc::clone(&access));
+        async move { anyhow::Ok(readers.respond(&request, &access.passwords).await) }
     });
     hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
@@ -292,7 +291,11 @@ async fn answer(
 }
 
 impl Readers {
-    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(
+        &self,
+        request: &Request<Incoming>,
+        passwords: &Passwords,
+    ) -> Response<Full<Bytes>> {
         let headers = request.headers();
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         if self.is_loopback && !host.is_some_and(names_this_computer) {
@@ -302,7 +305,7 @@ impl Readers {
             );
         }
         let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if !self.passwords.accepts(authorization).await {
+        if !passwords.accepts(authorization).await {
             let mut response = plain(
                 StatusCode::UNAUTHORIZED,
                 "a user and a password are needed\n",

@@ -8,21 +8,28 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{Error, InconsistentKeys, ServerConfig};
 use yaml_rust2::Yaml;
 
 use crate::base::yaml::{entries, parse_document};
 use crate::source::read_small_file;
 
-/// The settings of the file.
-#[derive(Debug, Default)]
+/// The settings of the file, and the texts of the files that it names.
+#[derive(Default, PartialEq)]
 pub(super) struct WebConfig {
-    /// `None` without certificates.
-    pub tls: Option<Arc<ServerConfig>>,
+    /// The certificates and the key; `None` without certificates.
+    tls: Option<[PemFile; 2]>,
     /// The users, and the bcrypt hashes of their passwords. Empty where nobody is asked for one.
     pub users: BTreeMap<String, String>,
+}
+
+/// A file with certificates or a key. It must not be printed.
+#[derive(PartialEq)]
+struct PemFile {
+    path: PathBuf,
+    text: String,
 }
 
 impl WebConfig {
@@ -30,41 +37,64 @@ impl WebConfig {
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or used: a sentence.
+    /// When a file cannot be read, or a setting is wrong: a sentence.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let text = read_small_file(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let config =
             ConfigText::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let pem_file = |name: PathBuf| {
+            let path = folder.join(name);
+            read_small_file(&path).map(|text| PemFile { path, text })
+        };
         let tls = match config.files {
             None => None,
-            Some([certificates, key]) => Some(server_config(
-                &folder.join(certificates),
-                &folder.join(key),
-            )?),
+            Some([certificates, key]) => Some([pem_file(certificates)?, pem_file(key)?]),
         };
         Ok(Self {
             tls,
             users: config.users,
         })
     }
+
+    /// Whether connections are encrypted.
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether readers need a password.
+    pub(super) fn has_users(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    /// Returns the certificates and the key for connections; `None` without certificates.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be used: a sentence.
+    pub(super) fn server_config(&self) -> Result<Option<Arc<ServerConfig>>, String> {
+        self.tls.as_ref().map(server_config).transpose()
+    }
 }
 
-fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
-    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
+fn server_config([certificates, key]: &[PemFile; 2]) -> Result<Arc<ServerConfig>, String> {
+    let cannot = |file: &PemFile, why: &dyn std::fmt::Display| {
         format!(
             "cannot read a certificate or key in PEM form from {}: {why}",
-            path.display()
+            file.path.display()
         )
     };
-    let chain = CertificateDer::pem_slice_iter(read_small_file(certificates)?.as_bytes())
+    let chain = CertificateDer::pem_slice_iter(certificates.text.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| cannot(certificates, &error))?;
     if chain.is_empty() {
-        return Err(format!("{} has no certificate", certificates.display()));
+        return Err(format!(
+            "{} has no certificate",
+            certificates.path.display()
+        ));
     }
-    let private = PrivateKeyDer::from_pem_slice(read_small_file(key)?.as_bytes())
-        .map_err(|error| cannot(key, &error))?;
+    let private =
+        PrivateKeyDer::from_pem_slice(key.text.as_bytes()).map_err(|error| cannot(key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -74,11 +104,14 @@ fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, S
                 .with_single_cert(chain, private)
         })
         .map_err(|error| {
-            format!(
-                "{} and {} cannot be used: {error}",
-                certificates.display(),
-                key.display()
-            )
+            let files = [certificates, key].map(|file| file.path.display());
+            let [certificates, key] = files;
+            match error {
+                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                    format!("the key in {key} is not that of the certificate in {certificates}")
+                }
+                error => format!("{certificates} and {key} cannot be used: {error}"),
+            }
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
