@@ -30,6 +30,7 @@ use self::address::ListenAddress;
 use self::fleet_json::FleetJson;
 use self::gauges::SeenHost;
 use self::metrics::Exposition;
+use self::process_groups::ToldApart;
 use self::server::{Listener, Scrape, ScrapeKind, Server};
 use super::live::end_signals::EndSignals;
 use super::live::read_hosts::{Watch, block_on};
@@ -183,6 +184,8 @@ struct Exporter {
     restart_at: Option<Instant>,
     /// The answers since the last line, for others who ask before the next one.
     answers: BTreeMap<ScrapeKind, (Instant, Bytes)>,
+    /// The groups of processes in the last scrape, of each host that had samples of readings.
+    told_apart: BTreeMap<HostKey, ToldApart>,
 }
 
 impl Exporter {
@@ -208,6 +211,7 @@ impl Exporter {
             reasons: BTreeMap::new(),
             restart_at: None,
             answers: BTreeMap::new(),
+            told_apart: BTreeMap::new(),
         })
     }
 
@@ -262,7 +266,7 @@ impl Exporter {
         text
     }
 
-    fn hosts(&self) -> impl Iterator<Item = SeenHost<'_>> {
+    fn hosts(&self) -> impl Iterator<Item = (HostKey, SeenHost<'_>)> {
         self.watch.host_keys().map(|key| {
             let since_line = self.heard.get(&key).map(|(_, at)| at.elapsed());
             let is_heard = |model: &&HostModel| {
@@ -275,37 +279,42 @@ impl Exporter {
             let mut sources = self.watch.sources.hosts();
             let is_here =
                 sources.any(|(of, source)| of == key && matches!(source, Source::LocalAgent(_)));
-            SeenHost {
+            let seen = SeenHost {
                 name: match self.watch.name(key) {
                     _ if is_here && model.is_none() => &self.name_here,
                     name => name,
                 },
                 model,
                 since_line,
-            }
+            };
+            (key, seen)
         })
     }
 
-    fn metrics(&self) -> Exposition {
+    fn metrics(&mut self) -> Exposition {
         let mut out = Exposition::new();
-        for host in self.hosts() {
+        let (mut before, mut told_apart) = (std::mem::take(&mut self.told_apart), BTreeMap::new());
+        for (key, host) in self.hosts() {
             gauges::add_host(&mut out, &host);
             let Some((model, snapshot)) =
                 host.model.and_then(|model| Some((model, model.latest()?)))
             else {
                 continue;
             };
-            process_groups::add_host(&mut out, model, snapshot, host.name, self.detail);
+            let mut told = before.remove(&key).unwrap_or_default();
+            process_groups::add_host(&mut out, model, snapshot, host.name, self.detail, &mut told);
+            told_apart.insert(key, told);
             if self.detail.dcgm {
                 dcgm::add_host(&mut out, host.name, model, snapshot);
             }
         }
+        self.told_apart = told_apart;
         out
     }
 
     fn fleet(&self) -> String {
         let mut fleet = FleetJson::default();
-        for host in self.hosts() {
+        for (_, host) in self.hosts() {
             fleet.add(&host);
         }
         // All its keys are texts, so that it cannot fail.

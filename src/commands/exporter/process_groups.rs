@@ -2,7 +2,7 @@
 //!
 //! A label holds the names of the program and the script, never arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Detail;
 use super::metrics::{Exposition, Metric, SampleLabels};
@@ -13,11 +13,16 @@ use crate::model::{GpuOrProcess, HostModel, IdleHold, ReservedMemory, Verdict, m
 use crate::output::judged;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, ProcessFacts, ProcessId, Snapshot};
 
-/// The most groups of a host. The others, which have the least memory, are one group for each GPU.
+/// The most groups of a host. The others are joined for each user.
 const MOST_GROUPS: usize = 500;
 
-/// The user of the group of those that are left out. No user has this name: it has a space.
+/// The program, or the user, of processes that are not told apart. No user has this name: it has a space.
 const LEFT_OUT: &str = "(all others)";
+
+/// The groups of a host that the last scrape told apart. Empty where there were far fewer than
+/// [`MOST_GROUPS`].
+#[derive(Debug, Default)]
+pub(super) struct ToldApart(BTreeSet<GroupKey>);
 
 /// The labels of a group beside its GPU. An empty text is a label that is not known, or not told.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,9 +94,10 @@ pub(super) fn add_host(
     snapshot: &Snapshot,
     host: &str,
     detail: Detail,
+    told_apart: &mut ToldApart,
 ) {
     let labels = SampleLabels::default().with("host", host);
-    for (key, group) in limited(groups(model, snapshot, detail)) {
+    for (key, group) in told_apart.limit(groups(model, snapshot, detail)) {
         let Some(gpu) = snapshot.gpus.get(key.gpu) else {
             continue;
         };
@@ -134,24 +140,76 @@ fn add_group(out: &mut Exposition, group: &GroupSums, labels: &SampleLabels) {
     out.add_known(Metric::ProcessFullIn, labels, group.full_in.ok_or(()));
 }
 
-/// Joins the groups with the least memory where there are too many.
-fn limited(groups: BTreeMap<GroupKey, GroupSums>) -> BTreeMap<GroupKey, GroupSums> {
-    if groups.len() <= MOST_GROUPS {
-        return groups;
-    }
-    let mut by_memory: Vec<(GroupKey, GroupSums)> = groups.into_iter().collect();
-    by_memory.sort_by_key(|(_, group)| std::cmp::Reverse(group.memory));
-    let left_out = by_memory.split_off(MOST_GROUPS);
-    let mut kept: BTreeMap<GroupKey, GroupSums> = by_memory.into_iter().collect();
-    for (key, group) in left_out {
-        let key = GroupKey {
+impl ToldApart {
+    /// Joins groups where there are too many: those of one user on one GPU, so that the sums of each
+    /// user stay right, and beyond another [`MOST_GROUPS`] those of one GPU.
+    ///
+    /// The groups with the most memory are told apart, so that no new large one is hidden behind many small
+    /// old ones. A group that was told apart counts as twice as large, because series that come and go with
+    /// each scrape are useless: a group takes the place of another one only when it is more than twice as
+    /// large, and loses it again only to one that is more than twice as large as itself.
+    fn limit(&mut self, groups: BTreeMap<GroupKey, GroupSums>) -> BTreeMap<GroupKey, GroupSums> {
+        let before = std::mem::take(&mut self.0);
+        if groups.len() <= MOST_GROUPS / 2 {
+            return groups;
+        }
+        let (mut told, others) = split(groups, &before);
+        let of_users = joined(others, |key| GroupKey {
+            gpu: key.gpu,
+            user: key.user,
+            program: LEFT_OUT.to_owned(),
+            ..GroupKey::default()
+        });
+        let (of_users, others) = split(of_users, &before);
+        self.0 = told.keys().chain(of_users.keys()).cloned().collect();
+        let of_gpus = joined(others, |key| GroupKey {
             gpu: key.gpu,
             user: LEFT_OUT.to_owned(),
             ..GroupKey::default()
-        };
-        kept.entry(key).or_default().merge(group);
+        });
+        // A program can call itself as it likes, so that its group may have such a key already.
+        for (key, group) in of_users.into_iter().chain(of_gpus) {
+            told.entry(key).or_default().merge(group);
+        }
+        told
     }
-    kept
+}
+
+/// Splits the groups into those that are told apart, and the others.
+fn split(
+    groups: BTreeMap<GroupKey, GroupSums>,
+    before: &BTreeSet<GroupKey>,
+) -> (BTreeMap<GroupKey, GroupSums>, Vec<(GroupKey, GroupSums)>) {
+    if groups.len() <= MOST_GROUPS {
+        return (groups, Vec::new());
+    }
+    let mut by_weight: Vec<(GroupKey, GroupSums)> = groups.into_iter().collect();
+    by_weight.sort_by_cached_key(|(key, group)| {
+        let was_told = before.contains(key);
+        let weight = group.memory.map(|bytes| {
+            if was_told {
+                bytes.saturating_mul(2)
+            } else {
+                bytes
+            }
+        });
+        // Where memory is the same or not known, those that were told before come first.
+        std::cmp::Reverse((weight, was_told))
+    });
+    let others = by_weight.split_off(MOST_GROUPS);
+    (by_weight.into_iter().collect(), others)
+}
+
+/// Adds up the groups that get the same key.
+fn joined(
+    groups: Vec<(GroupKey, GroupSums)>,
+    key_of: fn(GroupKey) -> GroupKey,
+) -> BTreeMap<GroupKey, GroupSums> {
+    let mut joined: BTreeMap<GroupKey, GroupSums> = BTreeMap::new();
+    for (key, group) in groups {
+        joined.entry(key_of(key)).or_default().merge(group);
+    }
+    joined
 }
 
 fn groups(model: &HostModel, snapshot: &Snapshot, detail: Detail) -> BTreeMap<GroupKey, GroupSums> {
@@ -326,6 +384,7 @@ fn categories(process: Option<&Process>, gpu: &Gpu, now: Moment) -> BTreeMap<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::text::Text;
     use crate::base::units::Bytes;
     use crate::commands::exporter::metrics::Format;
     use crate::protocol::snapshot::example::host;
@@ -336,12 +395,40 @@ mod tests {
         dcgm: false,
     };
 
+    const PIDS: Detail = Detail {
+        pids: true,
+        other_users: true,
+        ..DETAIL
+    };
+
     fn text(snapshot: &Snapshot, detail: Detail) -> String {
+        next_text(&mut ToldApart::default(), snapshot, detail)
+    }
+
+    /// The answer to the next scrape.
+    fn next_text(told_apart: &mut ToldApart, snapshot: &Snapshot, detail: Detail) -> String {
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
         let mut out = Exposition::new();
-        add_host(&mut out, &model, snapshot, "", detail);
+        add_host(&mut out, &model, snapshot, "", detail, told_apart);
         out.text(Format::OpenMetrics)
+    }
+
+    /// The samples of the memory of groups: their labels and their bytes.
+    fn memory(text: &str) -> BTreeMap<&str, u64> {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("gputopmon_process_memory_bytes"))
+            .map(|sample| {
+                let (labels, bytes) = sample.rsplit_once(' ').expect("a sample has a value");
+                (labels, bytes.parse().expect("the value is a number"))
+            })
+            .collect()
+    }
+
+    /// The sum of the samples with this label.
+    fn sum(memory: &BTreeMap<&str, u64>, label: &str) -> u64 {
+        let with_label = memory.iter().filter(|(labels, _)| labels.contains(label));
+        with_label.map(|(_, bytes)| bytes).sum()
     }
 
     #[test]
@@ -393,31 +480,106 @@ mod tests {
         assert!(unknown.contains("} 2\n"), "{unknown}");
     }
 
-    #[test]
-    fn the_number_of_series_is_limited_and_no_memory_is_lost() {
+    /// A host with processes of alice and bob, who take turns. The memory of each is that of its PID.
+    fn crowd(pids: impl Iterator<Item = u32>, memory: impl Fn(u32) -> u64) -> Snapshot {
         let mut snapshot = host(1);
-        for pid in 1..=2000 {
-            snapshot = snapshot.with(pid, "python train.py", 0, Bytes(u64::from(pid)));
+        for pid in pids {
+            snapshot = snapshot.with(pid, "python train.py", 0, Bytes(memory(pid)));
+            if pid % 2 == 1 {
+                let place = snapshot
+                    .processes
+                    .binary_search_by_key(&pid, |process| process.id.pid);
+                let facts = snapshot.processes[place.expect("it was added")].facts_mut();
+                facts.user = Ok("bob".into());
+            }
         }
-        snapshot.host.facts.uid = snapshot.processes[0].facts.uid.unwrap_or_default();
-        let detail = Detail {
-            pids: true,
-            ..DETAIL
+        snapshot
+    }
+
+    #[test]
+    fn the_number_of_series_is_limited_and_the_sums_of_users_stay_right() {
+        let text = text(&crowd(1..=2000, u64::from), PIDS);
+        let memory = memory(&text);
+        assert_eq!(memory.len(), MOST_GROUPS + 2);
+        assert_eq!(sum(&memory, r#"user="alice""#), 1000 * 1001);
+        assert_eq!(sum(&memory, r#"user="bob""#), 1000 * 1000);
+        let others = r#"user="bob",program="(all others)"}"#;
+        assert_eq!(sum(&memory, others), 750 * 750);
+        assert!(memory.keys().all(|labels| {
+            labels.contains("(all others)") || !labels.contains(r#"pid="1500""#)
+        }));
+    }
+
+    #[test]
+    fn thousands_of_users_are_limited_and_no_memory_is_lost() {
+        let mut snapshot = crowd(1..=2000, u64::from);
+        for process in &mut snapshot.processes {
+            let user = format!("user{}", process.id.pid);
+            process.facts_mut().user = Ok(user.as_str().into());
+        }
+        // A program may call itself so.
+        let facts = snapshot.processes[1999].facts_mut();
+        facts.argv = Ok([LEFT_OUT].into_iter().map(Text::from).collect());
+        facts.comm = Ok(LEFT_OUT.into());
+        let text = text(&snapshot, PIDS);
+        let memory = memory(&text);
+        assert_eq!(memory.len(), 2 * MOST_GROUPS + 1);
+        assert_eq!(sum(&memory, ""), 2000 * 2001 / 2);
+        assert_eq!(sum(&memory, r#"user="(all others)"}"#), 1000 * 1001 / 2);
+    }
+
+    #[test]
+    fn the_same_groups_are_told_apart_while_amounts_change_and_small_groups_come_and_go() {
+        let mut told_apart = ToldApart::default();
+        // Amounts rise and fall by a third, each in its own rhythm.
+        let amount = |pid: u32, scrape: u32| {
+            let swing = u64::from((pid * 7 + scrape * 13) % 41);
+            (80 + swing) << 20
         };
-        let text = text(&snapshot, detail);
-        let memory: Vec<&str> = text
-            .lines()
-            .filter(|line| line.starts_with("gputopmon_process_memory_bytes{"))
-            .collect();
-        assert_eq!(memory.len(), MOST_GROUPS + 1);
-        let value = |line: &&str| {
-            line.rsplit_once(' ')
-                .and_then(|(_, value)| value.parse::<u64>().ok())
+        let scrape = |told_apart: &mut ToldApart, number: u32, more: &[(u32, u64)]| {
+            // Each of the last hundred lives for a few scrapes.
+            let pids = (1..=600).chain(1000 + number * 30..1100 + number * 30);
+            let pids = pids.chain(more.iter().map(|(pid, _)| *pid));
+            let snapshot = crowd(pids, |pid| {
+                let of_more = more.iter().find(|(other, _)| *other == pid);
+                of_more.map_or_else(|| amount(pid, number), |(_, bytes)| *bytes)
+            });
+            let text = next_text(told_apart, &snapshot, PIDS);
+            let memory = memory(&text);
+            assert!(memory.len() <= MOST_GROUPS + 2, "{}", memory.len());
+            memory
+                .into_keys()
+                .map(str::to_owned)
+                .collect::<BTreeSet<String>>()
         };
-        let sum: u64 = memory.iter().filter_map(value).sum();
-        assert_eq!(sum, 2000 * 2001 / 2);
-        let others = r#"user="(all others)"} "#;
-        assert!(memory.iter().any(|line| line.contains(others)), "{text}");
+        let is_lasting = |labels: &&String| {
+            let pid = labels
+                .split_once("pid=\"")
+                .and_then(|(_, rest)| rest.split_once('"'));
+            pid.is_none_or(|(pid, _)| pid.parse::<u32>().is_ok_and(|pid| pid <= 600))
+        };
+        // The number of lasting groups that were told apart, and are not any more.
+        let left = |before: &BTreeSet<String>, told: &BTreeSet<String>| {
+            before.difference(told).filter(is_lasting).count()
+        };
+        let mut before = scrape(&mut told_apart, 0, &[]);
+        for number in 1..20 {
+            let told = scrape(&mut told_apart, number, &[]);
+            assert_eq!(left(&before, &told), 0, "scrape {number}");
+            before = told;
+        }
+
+        // A new group that is far larger takes the place of one other, and keeps it.
+        for number in 20..25 {
+            let told = scrape(&mut told_apart, number, &[(9999, 400 << 20)]);
+            assert!(
+                told.iter().any(|labels| labels.contains("pid=\"9999\"")),
+                "{number}"
+            );
+            let left = left(&before, &told);
+            assert!(left <= usize::from(number == 20), "{left}");
+            before = told;
+        }
     }
 
     #[test]
