@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use fake_nvml::{Fault, GpuSelector};
+use fake_nvml::{Fault, GpuProcess, GpuSelector};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -16,6 +16,9 @@ use crate::DEADLINE;
 use crate::cli::json;
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, exit_code, run, wait_until};
+
+/// [`GIB`], as the value of a sample.
+const GIB_IN_BYTES: f64 = 1_073_741_824.0;
 
 /// An exporter that runs.
 pub(crate) struct RunningExporter {
@@ -315,6 +318,75 @@ fn an_agent_that_says_nothing_has_readings_that_grow_old() {
     });
     run(Command::new("kill").args(["-CONT", &agent]));
     wait_until("new ones have come", || age().is_some_and(|age| age < 2.0));
+}
+
+#[test]
+fn readings_that_come_every_forty_seconds_are_served_until_the_next_ones() {
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
+    let exporter = RunningExporter::on_free_port(&host, &["--interval", "40s"]);
+    let seen = |name: &str| value(&exporter.metrics(), &format!("gputopmon_{name}"), "host=");
+    wait_until("the process is read", || {
+        seen("process_memory_bytes").is_some()
+    });
+    wait_until("the readings are older than half a minute", || {
+        // The exporter closes a connection that says nothing after five seconds.
+        assert_eq!(exporter.request(""), "");
+        let metrics = exporter.metrics();
+        let seen = |name: &str| value(&metrics, &format!("gputopmon_{name}"), "host=");
+        assert_eq!(seen("host_up"), Some(1.0), "{metrics}");
+        assert_eq!(
+            seen("process_memory_bytes"),
+            Some(GIB_IN_BYTES),
+            "{metrics}"
+        );
+        assert!(seen("gpu_temperature_celsius").is_some(), "{metrics}");
+        seen("host_reading_age_seconds").is_some_and(|age| age > 30.0)
+    });
+}
+
+#[test]
+fn processes_of_a_gpu_that_mig_splits_are_on_its_instances_alone() {
+    let mut host = Host::new(["A100-MIG"]);
+    let process = ChildProcess::spawn(Command::new("sleep").arg("1000").stdin(host.open_device(0)));
+    let mut uuids = [String::new(), String::new()];
+    host.change(|world| {
+        let gpu = &mut world.gpus[0];
+        let instance = &mut gpu.mig.as_mut().expect("MIG splits it").instances[1];
+        instance
+            .processes
+            .push(GpuProcess::new(process.pid(), 3 * GIB));
+        uuids = [gpu.uuid.clone(), instance.uuid.clone()];
+    });
+    let [whole, instance] = uuids.map(|uuid| format!("uuid=\"{uuid}\""));
+    let exporter = RunningExporter::on_free_port(&host, &[]);
+    let mut metrics = String::new();
+    wait_until("the process has samples, and the scan is over", || {
+        metrics = exporter.metrics();
+        metrics.contains("gputopmon_process_memory_bytes{")
+            && metrics.contains("gputopmon_gpu_leftover_processes{")
+    });
+    let bytes = |name: &str, label: &str| value(&metrics, &format!("gputopmon_{name}"), label);
+    let memory = Some(3.0 * GIB_IN_BYTES);
+    // The only series of all.
+    assert_eq!(bytes("process_memory_bytes", ""), memory, "{metrics}");
+    assert_eq!(bytes("processes", &instance), Some(1.0), "{metrics}");
+    assert_eq!(
+        bytes("gpu_memory_used_bytes", &instance),
+        memory,
+        "{metrics}"
+    );
+    assert_eq!(bytes("gpu_memory_used_bytes", &whole), memory, "{metrics}");
+    for line in metrics.lines().filter(|line| line.contains(&whole)) {
+        let is_of_processes = ["process", "leftover", "held_idle", "unaccounted"]
+            .iter()
+            .any(|word| line.contains(word));
+        assert!(!is_of_processes, "{line}");
+    }
+    let instances = metrics
+        .lines()
+        .filter(|line| line.starts_with("gputopmon_gpu_leftover_processes{"));
+    assert_eq!(instances.count(), 3, "{metrics}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! `gputop exporter`: only those who may read get an answer. Certificates and passwords that change are
 //! used without a restart.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -13,7 +15,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::exporter::{RunningExporter, exchange};
+use crate::exporter::{RunningExporter, exchange, get};
 use crate::host::Host;
 use crate::process::{run, wait_until};
 
@@ -210,4 +212,32 @@ fn a_user_who_is_removed_or_has_a_new_password_is_refused_without_a_restart() {
         exporter.messages().contains("needs a restart")
     });
     assert_eq!(status("bob:another"), "200");
+}
+
+#[test]
+fn the_socket_file_is_closed_to_other_users() {
+    if !rustix::process::getuid().is_root() {
+        return crate::print_note("skipped: only root can connect as someone else");
+    }
+    let host = Host::new(["H100"]);
+    let socket = host.path("exporter.sock").display().to_string();
+    let _exporter = RunningExporter::start(&host, &["--listen", &format!("unix:{socket}")]);
+    // Everyone may enter the folder.
+    fs::set_permissions(host.path(""), Permissions::from_mode(0o755)).expect("the folder is ours");
+    let program = "import socket, sys\n\
+                   stream = socket.socket(socket.AF_UNIX)\n\
+                   stream.connect(sys.argv[1])\n\
+                   stream.sendall(sys.argv[2].encode())\n\
+                   print(stream.recv(100))";
+    let request = get("/metrics", "localhost");
+    let read_as = |user: u32| {
+        let mut command = Command::new("python3");
+        run(command.args(["-c", program, &socket, &request]).uid(user))
+    };
+    let own = read_as(0);
+    assert!(own.text().contains("HTTP/1.1 200 "), "{}", own.stderr);
+    let other = read_as(65534);
+    assert_ne!(other.code, 0, "{}", other.text());
+    assert!(other.stderr.contains("PermissionError"), "{}", other.stderr);
+    assert_eq!(other.text(), "");
 }
