@@ -11,13 +11,14 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertifiedKey, KeyPair};
+use rustix::process::Signal;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::exporter::{RunningExporter, exchange, get};
 use crate::host::Host;
-use crate::process::{run, wait_until};
+use crate::process::{exit_code, run, wait_until};
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
@@ -212,6 +213,38 @@ fn a_user_who_is_removed_or_has_a_new_password_is_refused_without_a_restart() {
         exporter.messages().contains("needs a restart")
     });
     assert_eq!(status("bob:another"), "200");
+}
+
+#[test]
+fn a_file_that_hangs_stops_neither_a_scrape_nor_the_end() {
+    let host = Host::new(["H100"]);
+    replace(&host, "web.yml", &users(&["alice"]));
+    let config = host.path("web.yml").display().to_string();
+    let mut exporter = RunningExporter::on_free_port(&host, &["--web-config", &config]);
+    let metrics = || {
+        let login = basic("alice:hunter2");
+        exporter.request(&format!(
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{login}\r\n"
+        ))
+    };
+    // Opening a pipe blocks until somebody opens it to write.
+    let made = run(Command::new("mkfifo").arg(host.path("draft")));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    fs::rename(host.path("draft"), &config).expect("the folder is ours");
+    let threads = format!("/proc/{}/task", exporter.process.pid());
+    wait_until("a thread hangs, and scrapes are answered", || {
+        let answer = metrics();
+        assert!(answer.contains("gputopmon_host_up"), "{answer}");
+        let mut threads = fs::read_dir(&threads).expect("the exporter runs").flatten();
+        threads.any(|thread| {
+            fs::read_to_string(thread.path().join("comm"))
+                .is_ok_and(|name| name == "certificates\n")
+        })
+    });
+    let answer = metrics();
+    assert!(answer.contains("gputopmon_host_up"), "{answer}");
+    exporter.process.handle.signal(Signal::TERM);
+    assert_eq!(exit_code(exporter.process.wait()), 0);
 }
 
 #[test]
