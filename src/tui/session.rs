@@ -10,7 +10,6 @@ pub(crate) mod cluster;
 mod frame_pacer;
 mod history;
 mod inputs;
-mod login;
 mod notify;
 mod options;
 mod outline;
@@ -19,6 +18,7 @@ mod recorder;
 mod save_settings;
 pub(crate) mod screenshot;
 mod slurm;
+mod terminal_guest;
 mod watcher;
 
 use std::io::{self, Write};
@@ -40,6 +40,7 @@ use self::notify::Notifier;
 pub(crate) use self::options::{ScreenFiles, SessionOptions, SettingsFiles};
 use self::recorder::{RecorderQueue, SessionRecorder};
 use self::save_settings::SettingsWriter;
+use self::terminal_guest::TerminalGuest;
 use crate::app::App;
 use crate::app::event::{Effect, Event};
 use crate::app::input::end_dialog::PlannedEnd;
@@ -242,6 +243,8 @@ struct Session<'a> {
     inputs: queue::UnboundedSender<SessionInput>,
     /// The configuration file that the user named.
     config: Option<&'a Path>,
+    /// The program that the terminal is lent to; `None` while this one has it.
+    guest: Option<TerminalGuest>,
     notifier: Notifier,
     settings_writer: SettingsWriter<'a>,
     history: HistoryKeeper<'a>,
@@ -279,6 +282,7 @@ impl<'a> Session<'a> {
             expects_continue: false,
             inputs: inputs.clone(),
             config: options.named_config.as_deref(),
+            guest: None,
             notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
             settings_writer: SettingsWriter::new(options, inputs.clone()),
             history: HistoryKeeper::new(options.history_files.as_ref(), inputs.clone()),
@@ -307,6 +311,8 @@ impl<'a> Session<'a> {
             end = tokio::select! {
                 biased;
                 Some(input) = inputs.recv() => match input {
+                    // Typed before the terminal was lent, and read after.
+                    SessionInput::Terminal(_) if self.replies.is_lent() => None,
                     SessionInput::Terminal(event) => self.terminal(&event),
                     SessionInput::Reply(reply) => self.take_reply(reply),
                     SessionInput::Signal(signal) => self.signal(signal)?,
@@ -321,6 +327,7 @@ impl<'a> Session<'a> {
                     }
                     SessionInput::SlurmCancel(answer) => self.update(Event::SlurmCancel(answer)),
                     SessionInput::LoggedIn(host, is_open) => {
+                        self.guest = None;
                         self.replies.take_back();
                         self.take_over()?;
                         self.update(Event::LoggedIn(host, is_open))
@@ -348,6 +355,7 @@ impl<'a> Session<'a> {
                 () = sleep_until(self.now + TICK) => self.tick(),
             };
         }
+        self.guest = None;
         if end != Some(SessionEnd::Signal(Signal::HUP)) {
             self.replies.drain(LAST_REPLY);
         }
@@ -625,9 +633,21 @@ impl<'a> Session<'a> {
         self.replies.drain(LAST_REPLY);
         self.replies.lend();
         self.screen.tty().restore();
-        if let Err(error) = login::start(host, &name, self.config, self.inputs.clone()) {
-            let _no_terminal = writeln!(io::stderr(), "gputop: cannot log in: {error}");
-            let _at_end = self.inputs.send(SessionInput::LoggedIn(host, false));
+        let inputs = self.inputs.clone();
+        let started = TerminalGuest::start(
+            ["hosts", "connect", "--from-viewer", "--", name.as_str()],
+            self.config,
+            move |status| {
+                let is_open = status.is_ok_and(|status| status.success());
+                let _over = inputs.send(SessionInput::LoggedIn(host, is_open));
+            },
+        );
+        match started {
+            Ok(guest) => self.guest = Some(guest),
+            Err(error) => {
+                let _no_terminal = writeln!(io::stderr(), "gputop: cannot log in: {error}");
+                let _at_end = self.inputs.send(SessionInput::LoggedIn(host, false));
+            }
         }
         None
     }

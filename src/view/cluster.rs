@@ -142,12 +142,12 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         }
     }
     if let Some(age) = totals.age {
-        let words = format!(
-            "samples ≤ {} old",
-            Elapsed(age + app.since_totals.duration())
-        );
-        if words.width() <= pen.room() {
-            pen.put_at_end(&words, theme.dim());
+        let age = Elapsed(age + app.since_totals.duration());
+        for words in [format!("samples ≤ {age} old"), format!("≤ {age} old")] {
+            if words.width() <= pen.room() {
+                pen.put_at_end(&words, theme.dim());
+                break;
+            }
         }
     }
 }

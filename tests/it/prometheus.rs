@@ -7,8 +7,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::Signal;
+
 use crate::host::{GIB, Host};
-use crate::process::{exit_code, wait_until};
+use crate::process::{ProcessHandle, children_with_argument, exit_code, wait_until};
 use crate::ssh_hosts::SshLab;
 use crate::terminal::{CTRL_R, DOWN, ENTER, Terminal};
 
@@ -347,6 +349,35 @@ fn enter_opens_the_host_over_the_user_s_ssh_and_its_end_leads_back() {
     terminal.wait_for("back from gpu-2");
     terminal.wait_for("3 hosts  6 GPUs: 3 busy  3 free");
     terminal.quit();
+}
+
+#[test]
+fn keys_typed_with_enter_open_no_second_gputop_and_the_opened_one_ends_with_the_view() {
+    let server = PrometheusStandIn::start(&THREE);
+    let lab = SshLab::new();
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, 3 * GIB);
+    lab.add_agent("gpu-1", &host, "");
+    let mut command = lab.gputop(["--prometheus", &server.url()]);
+    let mut terminal = Terminal::run(&mut command, 100, 30);
+    terminal.wait_for("3 hosts  6 GPUs: 3 busy  3 free");
+    // The view reads them at once: the second Enter, `q` and `?` are meant for no one.
+    terminal.keys(&format!("{ENTER}{ENTER}q?"));
+    terminal.wait_for("sleep");
+    let opened = || children_with_argument(terminal.pid(), "--host=gpu-1");
+    assert_eq!(opened().len(), 1);
+    terminal.keys("q");
+    terminal.wait_for("back from gpu-1");
+    assert!(!terminal.text().contains("Keys and cells"));
+
+    terminal.keys(ENTER);
+    terminal.wait_for("sleep");
+    let opened: Vec<ProcessHandle> = opened().into_iter().map(ProcessHandle::open).collect();
+    assert_eq!(opened.len(), 1);
+    terminal.handle().signal(Signal::TERM);
+    assert_eq!(exit_code(terminal.wait_for_exit()), 143);
+    assert!(!opened[0].is_alive(), "it outlives the view");
+    terminal.wait_until_restored();
 }
 
 #[test]

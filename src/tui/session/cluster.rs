@@ -1,12 +1,10 @@
 //! The session of the cluster view: the loop between the terminal, the thread that asks the
 //! Prometheus server, and the app.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,12 +14,12 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use super::inputs::{listen, listen_to_replies};
+use super::terminal_guest::TerminalGuest;
 use super::{
     FIRST_COLOURS, LAST_REPLY, SessionEnd, SessionInput, can_stop, stop_group, viewer_clock,
 };
 use crate::app::cluster::{ClusterApp, ClusterEffect, ClusterEvent};
 use crate::app::settings::ThemeName;
-use crate::base::detach::this_gputop;
 use crate::base::terminal::{Background, size};
 use crate::base::time::ViewerTime;
 use crate::model::cluster::RoundKind;
@@ -93,6 +91,7 @@ pub(crate) fn run(options: &ClusterOptions, client: PrometheusClient) -> anyhow:
             replies,
             asker,
             inputs: sender,
+            guest: None,
             now: Instant::now(),
             is_outdated: true,
             expects_continue: false,
@@ -114,6 +113,8 @@ struct ClusterSession<'a> {
     replies: Arc<Replies>,
     asker: Asker,
     inputs: queue::UnboundedSender<SessionInput>,
+    /// The gputop that shows a host; `None` while this one has the terminal.
+    guest: Option<TerminalGuest>,
     /// The moment of the app's last tick.
     now: Instant,
     is_outdated: bool,
@@ -161,6 +162,7 @@ impl ClusterSession<'_> {
             };
         }
         let end = end.context("the session ended without a reason")?;
+        self.guest = None;
         if end != SessionEnd::Signal(Signal::HUP) {
             self.replies.drain(LAST_REPLY);
         }
@@ -170,6 +172,8 @@ impl ClusterSession<'_> {
 
     fn take(&mut self, input: SessionInput) -> anyhow::Result<Option<SessionEnd>> {
         let event = match input {
+            // Typed before the terminal was lent, and read after.
+            SessionInput::Terminal(_) if self.replies.is_lent() => return Ok(None),
             SessionInput::Terminal(event) => match event {
                 terminal_event::Event::Key(key) => ClusterEvent::Key(key),
                 terminal_event::Event::Mouse(mouse) => ClusterEvent::Mouse(mouse),
@@ -189,6 +193,7 @@ impl ClusterSession<'_> {
                 None => return Ok(None),
             },
             SessionInput::HostClosed(sentence) => {
+                self.guest = None;
                 self.replies.take_back();
                 self.take_over()?;
                 ClusterEvent::Said(sentence)
@@ -293,35 +298,28 @@ impl ClusterSession<'_> {
         self.replies.drain(LAST_REPLY);
         self.replies.lend();
         self.screen.tty().restore();
-        if let Err(error) = self.start_gputop(host) {
-            let _no_terminal = writeln!(io::stderr(), "gputop: cannot open {host}: {error}");
-            let sentence = format!("cannot open {host}: {error}");
-            let _at_end = self.inputs.send(SessionInput::HostClosed(sentence));
-        }
-    }
-
-    fn start_gputop(&self, host: &str) -> io::Result<()> {
-        let mut command = this_gputop();
-        command
-            .args(&self.options.host_flags)
-            .arg(format!("--host={host}"))
-            // The keys of the session come through its standard input.
-            .stdin(File::open("/dev/tty")?);
-        if let Some(config) = &self.options.named_config {
-            command.env("GPUTOP_CONFIG", config);
-        }
-        let mut child = command.spawn()?;
-        let (inputs, host) = (self.inputs.clone(), host.to_owned());
-        thread::Builder::new()
-            .name("open host".to_owned())
-            .spawn(move || {
-                let sentence = match child.wait() {
-                    Ok(status) if status.success() => format!("back from {host}"),
-                    Ok(status) => format!("gputop on {host} ended with {status}"),
-                    Err(error) => format!("cannot wait for gputop on {host}: {error}"),
+        let name = format!("--host={host}");
+        let arguments = self.options.host_flags.iter().chain([&name]);
+        let (inputs, shown) = (self.inputs.clone(), host.to_owned());
+        let started = TerminalGuest::start(
+            arguments.map(String::as_str),
+            self.options.named_config.as_deref(),
+            move |status| {
+                let sentence = match status {
+                    Ok(status) if status.success() => format!("back from {shown}"),
+                    Ok(status) => format!("gputop on {shown} ended with {status}"),
+                    Err(error) => format!("cannot wait for gputop on {shown}: {error}"),
                 };
                 let _over = inputs.send(SessionInput::HostClosed(sentence));
-            })?;
-        Ok(())
+            },
+        );
+        match started {
+            Ok(guest) => self.guest = Some(guest),
+            Err(error) => {
+                let sentence = format!("cannot open {host}: {error}");
+                let _no_terminal = writeln!(io::stderr(), "gputop: {sentence}");
+                let _at_end = self.inputs.send(SessionInput::HostClosed(sentence));
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Draws GPUs of the cluster view: those of the host under the cursor, with its past, and all GPUs.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
@@ -81,6 +83,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         pen.put(words, theme.dim());
     }
     let hidden = host.gpus.len().saturating_sub(usize::from(rows.height));
+    // The GPUs of a silent host are those of its last samples.
+    let silence = app.cluster.silence(host).unwrap_or_default();
+    let since = app.since_rows.duration() + silence;
     for (row, gpu) in (0..rows.height).zip(&host.gpus) {
         let Some(mut pen) = Pen::at(buffer, rows, row) else {
             return;
@@ -90,7 +95,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
                 .put(" (a lists all)", theme.dim());
             break;
         }
-        gpu_line(&mut pen, theme, app, gpu);
+        gpu_line(&mut pen, theme, app, gpu, since);
     }
     if has_past {
         let right = Area {
@@ -157,15 +162,16 @@ pub(super) fn draw_all(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         };
         pen.cell(middle_cut(row.host, name), name, Align::Left, theme.text())
             .skip(1);
-        gpu_line(&mut pen, theme, app, row.gpu);
+        gpu_line(&mut pen, theme, app, row.gpu, app.since_rows.duration());
         if place == app.gpu_place.cursor && !app.is_in_troubles {
             pen.select(theme, area);
         }
     }
 }
 
-/// Draws a GPU: its state, its memory, its figures, and who uses it.
-fn gpu_line(pen: &mut Pen<'_>, theme: Theme, app: &ClusterApp, gpu: &ClusterGpu) {
+/// Draws a GPU: its state, its memory, its figures, and who uses it. `since` is the time since the
+/// server told its age.
+fn gpu_line(pen: &mut Pen<'_>, theme: Theme, app: &ClusterApp, gpu: &ClusterGpu, since: Duration) {
     let first = gpu.owners.first().and_then(|owner| owner.user.as_ref());
     let hue = first.and_then(|user| app.cluster.hues.hue(user));
     pen.cell(gpu.label(), INDEX, Align::Left, theme.text())
@@ -203,7 +209,8 @@ fn gpu_line(pen: &mut Pen<'_>, theme: Theme, app: &ClusterApp, gpu: &ClusterGpu)
         let text = figure.unwrap_or_else(unknown);
         pen.cell(text, width, Align::Right, theme.text()).skip(1);
     }
-    let age = gpu.age.map_or_else(unknown, |age| Elapsed(age).to_string());
+    let age = gpu.age.map(|age| Elapsed(age + since).to_string());
+    let age = age.unwrap_or_else(unknown);
     pen.cell(age, AGE, Align::Right, theme.dim()).skip(2);
     for (place, owner) in gpu.owners.iter().enumerate() {
         if place > 0 {

@@ -272,6 +272,21 @@ fn a_host_without_samples_says_so_in_its_row() {
 }
 
 #[test]
+fn the_ages_of_gpus_grow_between_two_answers() {
+    let mut screen = small_cluster((120, 40));
+    let age = |screen: &ClusterScreen| {
+        let gpu = screen.line("650 W").replace("vision", "|vision");
+        let (before, _) = gpu.split_once('|').expect("vision uses it");
+        before.split_whitespace().last().map(str::to_owned)
+    };
+    assert_eq!(age(&screen).as_deref(), Some("5s"));
+    // The server does not answer.
+    screen.fail("no answer");
+    assert_eq!(age(&screen).as_deref(), Some("1m05s"));
+    screen.check(&["≤ 1m05s old"]);
+}
+
+#[test]
 fn a_long_sentence_of_the_server_is_cut_at_the_edge_and_the_hosts_stay() {
     let mut screen = small_cluster((80, 24));
     let reason = "many-to-many matching not allowed: matching labels must be unique on one side";
