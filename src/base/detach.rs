@@ -36,15 +36,15 @@ pub(crate) fn detached_gputop() -> Command {
 /// thread that starts it.
 pub(crate) fn short_lived_gputop() -> Command {
     let mut command = detached_gputop();
-    kill_with_this_thread(&mut command);
+    end_with_this_thread(&mut command, Signal::KILL);
     command
 }
 
-/// Makes the kernel kill the process of a command when the thread that starts it ends, even if that
-/// thread is killed.
-fn kill_with_this_thread(command: &mut Command) -> &mut Command {
+/// Makes the kernel send this signal to the process of a command when the thread that starts it
+/// ends, even if that thread is killed.
+pub(crate) fn end_with_this_thread(command: &mut Command, signal: Signal) -> &mut Command {
     // SAFETY: the closure makes one system call, allocates nothing and takes no lock.
-    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
+    unsafe { command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?)) }
 }
 
 /// Makes a command run in a session of its own, which has no controlling terminal. A program such

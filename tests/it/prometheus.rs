@@ -381,6 +381,43 @@ fn keys_typed_with_enter_open_no_second_gputop_and_the_opened_one_ends_with_the_
 }
 
 #[test]
+fn ssh_to_a_server_that_hangs_ends_with_gputop() {
+    let lab = SshLab::new();
+    // It ends neither by itself nor with its input.
+    lab.add(
+        "login",
+        "echo $$ > pid.new; mv pid.new pid; exec sleep 3600",
+    );
+    let file = lab.path("pid");
+    let ends: [fn(&Terminal); 6] = [
+        |terminal| terminal.keys("q"),
+        |terminal| terminal.keys("\x03"),
+        |terminal| terminal.handle().signal(Signal::TERM),
+        |terminal| terminal.handle().signal(Signal::HUP),
+        |terminal| terminal.handle().signal(Signal::USR1),
+        |terminal| terminal.handle().kill(),
+    ];
+    for end in ends {
+        let arguments = [
+            "--prometheus",
+            "localhost:9090",
+            "--prometheus-from",
+            "login",
+        ];
+        let mut terminal = Terminal::run(&mut lab.gputop(arguments), 100, 30);
+        wait_until("gputop starts ssh", || file.exists());
+        let pid = std::fs::read_to_string(&file).expect("a file that is there");
+        let ssh = ProcessHandle::open(pid.trim().parse().expect("a PID"));
+        std::fs::remove_file(&file).expect("the folder is ours");
+        end(&terminal);
+        terminal.wait_for_exit();
+        ssh.wait_for_end();
+    }
+    let calls = lab.calls("login");
+    assert!(calls.contains(" -W localhost:9090 -- login\n"), "{calls}");
+}
+
+#[test]
 fn a_command_line_that_asks_for_something_else_too_is_refused() {
     let with_server = ["--prometheus", "http://prometheus:9090"];
     let viewer = Host::new([]);

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -19,6 +21,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Error, Timeout};
 
+use crate::base::detach::end_with_this_thread;
 use crate::base::text::Text;
 
 /// How long the last words of ssh may take after its output has ended.
@@ -27,7 +30,14 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The most bytes that are kept of what ssh writes to its standard error.
 const KEPT: usize = 2 * Text::LIMIT;
 
-/// Starts ssh for each connection.
+/// How long ssh may take to end after SIGTERM.
+const END: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// Starts ssh for each connection. It ends with its connection, and with the thread that connects,
+/// in whatever way gputop ends: a server that hangs would keep it for ever.
 #[derive(Debug)]
 pub(super) struct SshForward {
     /// The program and its arguments.
@@ -47,32 +57,32 @@ impl SshForward {
         let copy = theirs.try_clone()?;
         let mut words = self.words.iter();
         let mut command = Command::new(words.next().map_or("ssh", String::as_str));
-        let mut child = command
+        command
             .args(words)
             .stdin(OwnedFd::from(theirs))
             .stdout(OwnedFd::from(copy))
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stderr(Stdio::piped());
+        let mut child = end_with_this_thread(&mut command, Signal::TERM).spawn()?;
         // The command holds the other end, which must not stay open in this process.
         drop(command);
-        let words = child.stderr.take().map(last_line).transpose();
+        let words = child.stderr.take().map(read_reason).transpose();
         let pipe = SshPipe {
             child,
             stream: ours,
             buffers: LazyBuffers::new(input, output),
-            last_line: Mutex::new(None),
+            reason: Mutex::new(None),
             end: self.end.clone(),
         };
         // From here on, the child ends with the value.
-        if let (Some(receiver), Ok(mut slot)) = (words?, pipe.last_line.lock()) {
+        if let (Some(receiver), Ok(mut slot)) = (words?, pipe.reason.lock()) {
             *slot = Some(receiver);
         }
         Ok(pipe)
     }
 }
 
-/// Reads the standard error of ssh on a thread. Its last line that is not empty comes at its end.
-fn last_line(mut stream: ChildStderr) -> io::Result<Receiver<Option<Text>>> {
+/// Reads the standard error of ssh on a thread. The reason in it comes at its end.
+fn read_reason(mut stream: ChildStderr) -> io::Result<Receiver<Option<Text>>> {
     let (sender, receiver) = channel();
     let read = move || {
         let mut tail = Vec::new();
@@ -81,16 +91,36 @@ fn last_line(mut stream: ChildStderr) -> io::Result<Receiver<Option<Text>>> {
             tail.extend_from_slice(&buffer[..length]);
             tail.drain(..tail.len().saturating_sub(KEPT));
         }
-        let last = tail
-            .split(|byte| matches!(byte, b'\n' | b'\r'))
-            .map(<[u8]>::trim_ascii)
-            .rfind(|line| !line.is_empty())
-            .map(Text::new);
         // Nobody waits where the connection was closed on purpose.
-        let _unheard = sender.send(last);
+        let _unheard = sender.send(reason(&tail));
     };
     thread::Builder::new().name("ssh".to_owned()).spawn(read)?;
     Ok(receiver)
+}
+
+/// Returns why ssh has ended, from its standard error: the last line that is not empty, but the line
+/// before it where that one has the cause.
+fn reason(standard_error: &[u8]) -> Option<Text> {
+    let mut lines = standard_error
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
+        .map(<[u8]>::trim_ascii)
+        .rev()
+        .filter(|line| !line.is_empty());
+    let last = lines.next()?;
+    let line = match lines.next() {
+        Some(before) if last == b"stdio forwarding failed" => before,
+        _ => last,
+    };
+    let line = Text::new(line);
+    let cause = line.as_str().split_once(" open failed: ");
+    let cause = cause.map(|(_, cause)| cause);
+    Some(match cause {
+        None => line,
+        Some(cause) if cause.starts_with("administratively prohibited") => {
+            format!("{cause}: does its sshd allow it (AllowTcpForwarding, PermitOpen)?").into()
+        }
+        Some(cause) => cause.into(),
+    })
 }
 
 impl Connector<()> for SshForward {
@@ -123,18 +153,18 @@ pub(super) struct SshPipe {
     child: Child,
     stream: UnixStream,
     buffers: LazyBuffers,
-    /// Gets the last line of the standard error.
-    last_line: Mutex<Option<Receiver<Option<Text>>>>,
+    /// Gets the reason in the standard error.
+    reason: Mutex<Option<Receiver<Option<Text>>>>,
     end: Arc<Mutex<Option<Text>>>,
 }
 
 impl SshPipe {
     /// Notes why ssh has ended, if it has.
     fn note_end(&mut self) {
-        let receiver = self.last_line.get_mut().ok().and_then(Option::take);
-        let line = receiver.and_then(|receiver| receiver.recv_timeout(LAST_WORDS).ok().flatten());
-        if let (Some(line), Ok(mut end)) = (line, self.end.lock()) {
-            *end = Some(line);
+        let receiver = self.reason.get_mut().ok().and_then(Option::take);
+        let reason = receiver.and_then(|receiver| receiver.recv_timeout(LAST_WORDS).ok().flatten());
+        if let (Some(reason), Ok(mut end)) = (reason, self.end.lock()) {
+            *end = Some(reason);
         }
     }
 }
@@ -201,10 +231,23 @@ impl Transport for SshPipe {
 impl Drop for SshPipe {
     fn drop(&mut self) {
         let _closed = self.stream.shutdown(Shutdown::Both);
-        // A process that has ended needs no signal.
-        let _ended = self.child.kill();
+        if !ends_by_sigterm(&self.child) {
+            // A process that has ended needs no signal.
+            let _ended = self.child.kill();
+        }
         let _reaped = self.child.wait();
     }
+}
+
+/// Lets ssh end the command of its `ProxyCommand`, which SIGKILL would leave behind. Returns whether
+/// it has ended.
+fn ends_by_sigterm(child: &Child) -> bool {
+    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return false;
+    };
+    let _has_ended = pidfd_send_signal(&process, Signal::TERM);
+    let mut ends = [PollFd::new(&process, PollFlags::IN)];
+    poll(&mut ends, Some(&END)).is_ok_and(|count| count > 0)
 }
 
 /// Finds no address: ssh connects by the name.

@@ -383,12 +383,28 @@ fn a_connection_through_ssh_ends_with_the_client_and_tells_why_it_failed() {
     drop(client);
     assert!(!process.exists(), "ssh outlives its connection");
 
-    let script = "echo first >&2; echo 'me@login: Permission denied (publickey).' >&2; exit 255";
-    let mut client = through(script, folder.path(), "prom.behind:9090");
-    assert_eq!(
-        client.ask(&question()).unwrap_err(),
-        "prom.behind:9090 cannot be reached through ssh: me@login: Permission denied (publickey)."
-    );
+    for (lines, cause) in [
+        (
+            "first\nme@login: Permission denied (publickey).",
+            "me@login: Permission denied (publickey).",
+        ),
+        (
+            "channel 0: open failed: connect failed: Connection refused\nstdio forwarding failed",
+            "connect failed: Connection refused",
+        ),
+        (
+            "channel 0: open failed: administratively prohibited: open failed\nstdio forwarding failed",
+            "administratively prohibited: open failed: does its sshd allow it (AllowTcpForwarding, PermitOpen)?",
+        ),
+        ("stdio forwarding failed", "stdio forwarding failed"),
+    ] {
+        let script = format!("printf '{lines}\n' >&2; exit 255");
+        let mut client = through(&script, folder.path(), "prom.behind:9090");
+        assert_eq!(
+            client.ask(&question()).unwrap_err(),
+            format!("prom.behind:9090 cannot be reached through ssh: {cause}")
+        );
+    }
 }
 
 #[test]
