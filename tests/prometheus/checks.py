@@ -210,8 +210,9 @@ def new_sentences(before: str, now: str) -> list[str]:
     known = {line.strip() for line in before.splitlines()}
     lines = [line.strip() for line in now.splitlines()]
     # Without hosts there is no mark before the sentence.
-    begins = ("! http://", "http://")
-    return [line for line in lines if line not in known and line.startswith(begins)]
+    begins = ("http://", "the answer of http://")
+    is_sentence = lambda line: line.removeprefix("! ").startswith(begins)
+    return [line for line in lines if line not in known and is_sentence(line)]
 
 
 def passwords(there: lab.Lab) -> bool:
