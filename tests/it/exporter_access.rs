@@ -1,7 +1,7 @@
 //! `gputop exporter`: only those who may read get an answer. Certificates and passwords that change are
 //! used without a restart.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -227,10 +227,13 @@ fn a_file_that_hangs_stops_neither_a_scrape_nor_the_end() {
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{login}\r\n"
         ))
     };
-    // Opening a pipe blocks until somebody opens it to write.
-    let made = run(Command::new("mkfifo").arg(host.path("draft")));
+    // Reading a pipe blocks while a program may still write into it.
+    let draft = host.path("draft");
+    let made = run(Command::new("mkfifo").arg(&draft));
     assert_eq!(made.code, 0, "{}", made.stderr);
-    fs::rename(host.path("draft"), &config).expect("the folder is ours");
+    let writer = File::options().read(true).write(true).open(&draft);
+    let _writer = writer.expect("the pipe is ours");
+    fs::rename(&draft, &config).expect("the folder is ours");
     let threads = format!("/proc/{}/task", exporter.process.pid());
     wait_until("a thread hangs, and scrapes are answered", || {
         let answer = metrics();
