@@ -13,6 +13,7 @@ mod ssh_forward;
 
 use std::fmt;
 use std::io::{BufReader, Read};
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +29,7 @@ pub(crate) use self::answer::parse_bytes as parse_answer_bytes;
 use self::answer::{MOST_SERIES, ParsedAnswer, parse};
 pub(crate) use self::asker::{AskedRound, Asker};
 use self::failure::{AskFailure, BodyFault, LONGEST_ANSWER};
-use self::http_config::HttpConfig;
+use self::http_config::{HttpConfig, TlsFiles};
 use self::ssh_forward::{NoAddresses, SshForward};
 use super::ssh::SshHost;
 use crate::base::text::Text;
@@ -139,7 +140,7 @@ impl PrometheusClient {
     ///
     /// When there is no answer: a sentence that names the server.
     pub(crate) fn ask(&mut self, question: &SeriesQuestion) -> Result<SeriesAnswer, String> {
-        match self.try_twice(question) {
+        match self.try_repeatedly(question) {
             Ok(answer) => Ok(answer),
             Err(
                 failure @ AskFailure::Status(
@@ -147,44 +148,59 @@ impl PrometheusClient {
                     _,
                 ),
             ) => Ok(SeriesAnswer {
-                warning: Some(failure.sentence(&self.name).into()),
+                warning: Some(self.sentence(&failure).into()),
                 ..SeriesAnswer::default()
             }),
             Err(failure) => {
                 let end = self.ssh_end.lock().ok().and_then(|mut end| end.take());
                 Err(match end {
                     Some(end) => format!("{} cannot be reached through ssh: {end}", self.name),
-                    None => failure.sentence(&self.name),
+                    None => self.sentence(&failure),
                 })
             }
         }
     }
 
-    fn try_twice(&mut self, question: &SeriesQuestion) -> Result<SeriesAnswer, AskFailure> {
-        let result = self.try_once(question);
-        let is_worth_it = match &result {
-            // The secret may have been renewed in its file.
-            Err(AskFailure::Status(StatusCode::UNAUTHORIZED, _)) => {
-                self.options.http_config.is_some() && self.renew_login()?
-            }
-            // The server has closed an idle connection just when it was used again.
-            Err(AskFailure::Closed) => self.has_answered,
-            _ => false,
-        };
-        if !is_worth_it {
-            return result;
+    fn try_repeatedly(&mut self, question: &SeriesQuestion) -> Result<SeriesAnswer, AskFailure> {
+        let mut result = self.try_once(question);
+        // The server has closed an idle connection just when it was used again.
+        if matches!(result, Err(AskFailure::Closed)) && mem::take(&mut self.has_answered) {
+            result = self.try_once(question);
         }
-        self.has_answered = false;
-        self.try_once(question)
+        match &result {
+            Err(failure) if failure.depends_on_settings() && self.renew_settings()? => {
+                self.try_once(question)
+            }
+            _ => result,
+        }
     }
 
-    /// Reads the settings file again. Returns whether the headers have changed.
-    fn renew_login(&mut self) -> Result<bool, AskFailure> {
+    /// Reads the settings files again. Returns whether they have changed and are in use now. Those
+    /// from before stay in use while the new ones cannot be used, and so does the connection while
+    /// none has changed.
+    fn renew_settings(&mut self) -> Result<bool, AskFailure> {
+        let path = self.options.http_config.as_ref();
+        // A pipe, such as that of `<(command)` in a shell, can be read only once.
+        if !path.is_some_and(|path| path.is_file()) {
+            return Ok(false);
+        }
         let http = read_config(&self.options).map_err(AskFailure::Sentence)?;
-        let has_changed = http.headers != self.http.headers;
+        if http.has_texts_of(&self.http) {
+            return Ok(false);
+        }
         self.agent = agent(&self.options, &http, &self.address, &self.ssh_end);
         self.http = http;
-        Ok(has_changed)
+        Ok(true)
+    }
+
+    /// Returns the sentence for a failure.
+    fn sentence(&self, failure: &AskFailure) -> String {
+        let given = if self.address.is_https {
+            self.http.tls_files
+        } else {
+            TlsFiles::default()
+        };
+        failure.sentence(&self.name, given)
     }
 
     fn try_once(&mut self, question: &SeriesQuestion) -> Result<SeriesAnswer, AskFailure> {
@@ -201,17 +217,24 @@ impl PrometheusClient {
             let mut response = self.send(path, &fields)?;
             let status = response.status();
             if status.is_redirection() {
-                read_reason(&mut response);
+                read_text(&mut response);
                 self.follow(path, &response)?;
             } else if status == StatusCode::METHOD_NOT_ALLOWED && !self.uses_get {
-                read_reason(&mut response);
+                read_text(&mut response);
                 self.uses_get = true;
             } else if status.is_success() {
                 let parsed = read_answer(&mut response)?;
                 self.has_answered = true;
                 return self.accept(question, parsed);
             } else {
-                let reason = read_reason(&mut response);
+                let text = read_text(&mut response);
+                if status == StatusCode::BAD_REQUEST
+                    && !self.address.is_https
+                    && asks_for_tls(&text)
+                {
+                    return Err(AskFailure::WantsHttps);
+                }
+                let reason = parse(text.as_slice()).ok().and_then(|parsed| parsed.error);
                 return Err(AskFailure::Status(status, reason));
             }
         }
@@ -385,15 +408,27 @@ fn read_answer(response: &mut Response<Body>) -> Result<ParsedAnswer, AskFailure
     parse(reader).map_err(|error| fault.failure(&error))
 }
 
-/// Returns the reason in an answer that reports an error; `None` without one. Reads a short answer
-/// to its end, so that the connection can be used again.
-fn read_reason(response: &mut Response<Body>) -> Option<Text> {
+/// Returns the text of an answer that reports an error. Reads a short answer to its end, so that the
+/// connection can be used again.
+fn read_text(response: &mut Response<Body>) -> Vec<u8> {
     const LONGEST: u64 = 64 << 10;
     let mut text = Vec::new();
     let reader = response.body_mut().as_reader().take(LONGEST);
     // A part of it is worth a try.
     let _end = BufReader::new(reader).read_to_end(&mut text);
-    parse(text.as_slice()).ok()?.error
+    text
+}
+
+/// Whether a server says that it was asked without TLS: in Go, nginx or Apache.
+fn asks_for_tls(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    [
+        "HTTP request to an HTTPS server",
+        "HTTP request was sent to HTTPS port",
+        "plain HTTP to an SSL-enabled server",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
 }
 
 #[cfg(test)]

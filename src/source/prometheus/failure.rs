@@ -6,11 +6,12 @@ use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError};
 use ureq::Error;
 use ureq::http::StatusCode;
 
 use super::answer::TOO_LARGE;
+use super::http_config::TlsFiles;
 use crate::base::text::Text;
 
 /// The longest time of one question, from the search for the address to the end of the answer.
@@ -23,6 +24,10 @@ pub(super) enum AskFailure {
     Closed,
     /// The server has refused the question, with its reason if it gives one.
     Status(StatusCode, Option<Text>),
+    /// No encrypted connection could be agreed on.
+    Tls(TlsFault),
+    /// The server was asked without TLS, which it needs.
+    WantsHttps,
     /// The answer is none of Prometheus.
     NoAnswer,
     /// The answer passes a limit.
@@ -31,6 +36,19 @@ pub(super) enum AskFailure {
     Cause(String),
     /// A whole sentence.
     Sentence(String),
+}
+
+/// Why there is no encrypted connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TlsFault {
+    /// The server's certificate is from an authority that is not trusted.
+    UnknownIssuer,
+    /// The server says that the certificate of this client has expired.
+    RefusesExpired,
+    /// The server ended the connection with another reason, which is often vague.
+    Alert,
+    /// The end of a sentence that begins with the server.
+    Other(&'static str),
 }
 
 impl AskFailure {
@@ -59,7 +77,9 @@ impl AskFailure {
             Error::ConnectProxyFailed(_) => {
                 Self::cause("cannot be reached: the proxy does not connect")
             }
-            Error::Tls(_) | Error::TlsRequired => Self::cause("did not agree on an encryption"),
+            Error::Tls(_) | Error::TlsRequired => {
+                Self::Tls(TlsFault::Other("did not agree on an encryption"))
+            }
             _ => Self::cause("cannot be reached"),
         }
     }
@@ -92,56 +112,109 @@ impl AskFailure {
         }
     }
 
+    /// Returns the failure of an error of TLS, in words that do not quote the certificate.
     fn of_tls(error: &rustls::Error) -> Self {
-        let rustls::Error::InvalidCertificate(why) = error else {
-            return Self::cause(match error {
-                rustls::Error::General(why) if why.contains("No CA certificates") => {
-                    "cannot be verified: this system has no certificates of authorities; name a file of them as \
-                     ca_file of tls_config in a file for --http.config.file"
-                }
-                rustls::Error::InvalidMessage(_) => {
-                    "does not speak TLS: is it http in place of https?"
-                }
-                rustls::Error::AlertReceived(_) => {
-                    "ended the encryption: it may ask for a certificate (cert_file and key_file of tls_config)"
-                }
-                _ => "does not speak TLS as expected",
-            });
-        };
-        Self::cause(match why {
+        Self::Tls(match error {
+            rustls::Error::InvalidCertificate(why) => TlsFault::of_certificate(why),
+            rustls::Error::General(why) if why.contains("No CA certificates") => TlsFault::Other(
+                "cannot be verified: this system has no certificates of authorities; name a file of them as \
+                 ca_file of tls_config in a file for --http.config.file",
+            ),
+            rustls::Error::InvalidMessage(_) => {
+                TlsFault::Other("does not speak TLS: is it http in place of https?")
+            }
+            rustls::Error::AlertReceived(
+                AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity,
+            ) => TlsFault::Other("did not agree on an encryption"),
+            rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
+                TlsFault::RefusesExpired
+            }
+            rustls::Error::AlertReceived(_) => TlsFault::Alert,
+            _ => TlsFault::Other("does not speak TLS as expected"),
+        })
+    }
+
+    /// Whether other settings of the login or of TLS may bring an answer.
+    pub(super) fn depends_on_settings(&self) -> bool {
+        match self {
+            // A server of TLS 1.3 refuses a certificate after the first request, and may close the
+            // connection before its reason arrives.
+            Self::Closed | Self::Tls(_) => true,
+            Self::Status(status, _) => matches!(status.as_u16(), 401 | 403 | 407),
+            _ => false,
+        }
+    }
+
+    /// Returns the whole sentence. `given` is empty for a server without TLS.
+    pub(super) fn sentence(&self, name: &str, given: TlsFiles) -> String {
+        match self {
+            Self::Closed if given.has_certificate => format!(
+                "{name} closed the connection before the end of its answer: it may refuse the certificate of \
+                 cert_file"
+            ),
+            Self::Closed => format!("{name} closed the connection before the end of its answer"),
+            Self::Tls(fault) => format!("{name} {}", fault.words(given)),
+            Self::WantsHttps => {
+                format!("{name} speaks https on this port: begin its address with https://")
+            }
+            Self::NoAnswer => {
+                format!(
+                    "{name} sent something else than an answer of Prometheus: is the path right?"
+                )
+            }
+            Self::TooLarge => format!("the answer of {name} is too large for gputop"),
+            Self::Cause(cause) => format!("{name} {cause}"),
+            Self::Sentence(sentence) => sentence.clone(),
+            Self::Status(status, reason) => status_sentence(name, *status, reason.as_ref()),
+        }
+    }
+}
+
+impl TlsFault {
+    fn of_certificate(why: &CertificateError) -> Self {
+        Self::Other(match why {
+            CertificateError::UnknownIssuer => return Self::UnknownIssuer,
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "has a certificate that has expired"
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "has a certificate that is not valid yet: is the clock right?"
             }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "has a certificate for another name"
+            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+                "has a certificate that names no host as subjectAltName: its common name (CN) does not count"
             }
-            CertificateError::UnknownIssuer => {
-                "has a certificate from an authority that this system does not trust: name its file as ca_file of \
-                 tls_config in a file for --http.config.file"
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "has a certificate for another name: write the address with a name of the certificate"
             }
             CertificateError::Revoked => "has a certificate that is revoked",
+            // `openssl req -x509` makes them so.
+            _ if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+                "has the certificate of an authority (CA:TRUE), where a server needs one with CA:FALSE"
+            }
             _ => "has a certificate that is invalid",
         })
     }
 
-    /// Returns the whole sentence.
-    pub(super) fn sentence(&self, name: &str) -> String {
+    /// Returns the end of a sentence that begins with the server.
+    fn words(self, given: TlsFiles) -> &'static str {
         match self {
-            Self::Closed => format!("{name} closed the connection before the end of its answer"),
-            Self::NoAnswer => {
-                format!(
-                    "{name} sent something else than an answer of Prometheus: is the path right?"
-                )
+            Self::UnknownIssuer if given.has_authorities => {
+                "has a certificate that is not from an authority in ca_file"
             }
-            Self::TooLarge => format!(
-                "the answer of {name} is too large for gputop: ask for fewer hosts, or for a shorter time"
-            ),
-            Self::Cause(cause) => format!("{name} {cause}"),
-            Self::Sentence(sentence) => sentence.clone(),
-            Self::Status(status, reason) => status_sentence(name, *status, reason.as_ref()),
+            Self::UnknownIssuer => {
+                "has a certificate from an authority that this system does not trust: name its file as ca_file of \
+                 tls_config in a file for --http.config.file"
+            }
+            Self::RefusesExpired if given.has_certificate => {
+                "refuses the certificate of cert_file: it has expired"
+            }
+            Self::Alert if given.has_certificate => {
+                "ended the encryption: it may refuse the certificate of cert_file"
+            }
+            Self::RefusesExpired | Self::Alert => {
+                "ended the encryption: it may ask for a certificate (cert_file and key_file of tls_config)"
+            }
+            Self::Other(words) => words,
         }
     }
 }

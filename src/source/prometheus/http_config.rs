@@ -5,15 +5,16 @@
 //! setting that gputop does not know is refused: one that asks for more safety must not be passed
 //! over. No secret is part of a sentence.
 
-use std::path::{Path, PathBuf};
+use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{Error, InconsistentKeys, RootCertStore};
 use ureq::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Proxy, ProxyProtocol};
@@ -37,21 +38,55 @@ const OWN_HEADERS: [&str; 10] = [
     "user-agent",
 ];
 
-/// The settings of the file, with what the files that it names hold.
+/// The settings of the file, with what the files that it names hold. It must not be printed.
 pub(super) struct HttpConfig {
+    /// The texts of the file and of those that it names, in the order in which they were read.
+    texts: Vec<String>,
     /// The headers of each request. Those with a secret are marked as sensitive.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) tls: TlsConfig,
+    pub(super) tls_files: TlsFiles,
     pub(super) proxy: Option<Proxy>,
     pub(super) follows_redirects: bool,
+}
+
+/// The parts of `tls_config` that the user has given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    /// Whether there is a `ca_file`.
+    pub(super) has_authorities: bool,
+    /// Whether there is a `cert_file`.
+    pub(super) has_certificate: bool,
+}
+
+/// The folder from which relative paths begin, and the texts that were read.
+struct NamedFiles<'a> {
+    folder: &'a Path,
+    texts: RefCell<Vec<String>>,
+}
+
+impl NamedFiles<'_> {
+    /// Reads the file that a setting names.
+    fn read(&self, name: &str, value: &Yaml) -> Result<String, String> {
+        let text = read_small_file(&self.folder.join(text_of(name, value)?))?;
+        self.texts.borrow_mut().push(text.clone());
+        Ok(text)
+    }
+
+    /// Reads a secret, without the white space around it.
+    fn secret(&self, name: &str, value: &Yaml) -> Result<String, String> {
+        Ok(self.read(name, value)?.trim().to_owned())
+    }
 }
 
 impl HttpConfig {
     /// Returns the settings without a file.
     pub(super) fn usual() -> Self {
         Self {
+            texts: Vec::new(),
             headers: Vec::new(),
             tls: tls_config(RootCerts::PlatformVerifier, None, false),
+            tls_files: TlsFiles::default(),
             proxy: None,
             follows_redirects: true,
         }
@@ -69,19 +104,23 @@ impl HttpConfig {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        let files = &NamedFiles {
+            folder,
+            texts: RefCell::new(vec![text.to_owned()]),
+        };
         let document = parse_document(text)?;
         let mut config = Self::usual();
         let (mut logins, mut proxies, mut excepted) = (Vec::new(), Vec::new(), String::new());
         for (name, value) in entries(&document, "the file")? {
             match name {
-                "basic_auth" => logins.push(basic_auth(value, folder)?),
-                "authorization" => logins.push(authorization(value, folder)?),
+                "basic_auth" => logins.push(basic_auth(value, files)?),
+                "authorization" => logins.push(authorization(value, files)?),
                 "bearer_token" => logins.push(format!("Bearer {}", text_of(name, value)?)),
                 "bearer_token_file" => {
-                    logins.push(format!("Bearer {}", secret_file(name, value, folder)?));
+                    logins.push(format!("Bearer {}", files.secret(name, value)?));
                 }
-                "tls_config" => config.tls = tls(value, folder)?,
-                "http_headers" => config.headers = headers(value, folder)?,
+                "tls_config" => (config.tls, config.tls_files) = tls(value, files)?,
+                "http_headers" => config.headers = headers(value, files)?,
                 "proxy_url" => proxies.push(proxy(text_of(name, value)?)?),
                 "proxy_from_environment" if flag(name, value)? => {
                     proxies.extend(Proxy::try_from_env().map(http_proxy).transpose()?);
@@ -108,7 +147,13 @@ impl HttpConfig {
             .pop()
             .map(|proxy| without(&proxy, &excepted))
             .transpose()?;
+        config.texts = files.texts.take();
         Ok(config)
+    }
+
+    /// Whether the files had the same texts when these other settings were read.
+    pub(super) fn has_texts_of(&self, other: &Self) -> bool {
+        self.texts == other.texts
     }
 
     /// Whether a header holds a secret.
@@ -137,17 +182,6 @@ fn flag(name: &str, value: &Yaml) -> Result<bool, String> {
         .ok_or_else(|| format!("{name} must be true or false"))
 }
 
-fn path_of(name: &str, value: &Yaml, folder: &Path) -> Result<PathBuf, String> {
-    Ok(folder.join(text_of(name, value)?))
-}
-
-/// Returns a secret from a file, without the white space around it.
-fn secret_file(name: &str, value: &Yaml, folder: &Path) -> Result<String, String> {
-    Ok(read_small_file(&path_of(name, value, folder)?)?
-        .trim()
-        .to_owned())
-}
-
 fn sensitive(text: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| "a password, token or header has a character that HTTP forbids".to_owned())?;
@@ -155,14 +189,14 @@ fn sensitive(text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-fn basic_auth(yaml: &Yaml, folder: &Path) -> Result<String, String> {
+fn basic_auth(yaml: &Yaml, files: &NamedFiles<'_>) -> Result<String, String> {
     let (mut user, mut password) = (String::new(), String::new());
     for (name, value) in entries(yaml, "basic_auth")? {
         match name {
             "username" => text_of(name, value)?.clone_into(&mut user),
-            "username_file" => user = secret_file(name, value, folder)?,
+            "username_file" => user = files.secret(name, value)?,
             "password" => text_of(name, value)?.clone_into(&mut password),
-            "password_file" => password = secret_file(name, value, folder)?,
+            "password_file" => password = files.secret(name, value)?,
             _ => return Err(unknown(name)),
         }
     }
@@ -175,13 +209,13 @@ fn basic_auth(yaml: &Yaml, folder: &Path) -> Result<String, String> {
     ))
 }
 
-fn authorization(yaml: &Yaml, folder: &Path) -> Result<String, String> {
+fn authorization(yaml: &Yaml, files: &NamedFiles<'_>) -> Result<String, String> {
     let (mut scheme, mut credentials) = ("Bearer", None);
     for (name, value) in entries(yaml, "authorization")? {
         match name {
             "type" => scheme = text_of(name, value)?,
             "credentials" => credentials = Some(text_of(name, value)?.to_owned()),
-            "credentials_file" => credentials = Some(secret_file(name, value, folder)?),
+            "credentials_file" => credentials = Some(files.secret(name, value)?),
             _ => return Err(unknown(name)),
         }
     }
@@ -191,7 +225,7 @@ fn authorization(yaml: &Yaml, folder: &Path) -> Result<String, String> {
     }
 }
 
-fn headers(yaml: &Yaml, folder: &Path) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+fn headers(yaml: &Yaml, files: &NamedFiles<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut all = Vec::new();
     for (name, kinds) in entries(yaml, "http_headers")? {
         let header = HeaderName::from_bytes(name.as_bytes())
@@ -206,7 +240,7 @@ fn headers(yaml: &Yaml, folder: &Path) -> Result<Vec<(HeaderName, HeaderValue)>,
             for value in list {
                 let mut value = match kind {
                     "values" | "secrets" => sensitive(text_of(kind, value)?)?,
-                    "files" => sensitive(&secret_file(kind, value, folder)?)?,
+                    "files" => sensitive(&files.secret(kind, value)?)?,
                     _ => return Err(unknown(kind)),
                 };
                 value.set_sensitive(kind != "values");
@@ -263,27 +297,41 @@ fn tls_config(roots: RootCerts, client: Option<ClientCert>, skips_verification: 
         .build()
 }
 
-fn tls(yaml: &Yaml, folder: &Path) -> Result<TlsConfig, String> {
+fn tls(yaml: &Yaml, files: &NamedFiles<'_>) -> Result<(TlsConfig, TlsFiles), String> {
     let (mut authorities, mut certificate, mut key) = (None, None, None);
     let mut skips_verification = false;
     for (name, value) in entries(yaml, "tls_config")? {
-        let file = |value| read_small_file(&path_of(name, value, folder)?);
         match name {
             "ca" => authorities = Some(text_of(name, value)?.to_owned()),
-            "ca_file" => authorities = Some(file(value)?),
+            "ca_file" => authorities = Some(files.read(name, value)?),
             "cert" => certificate = Some(text_of(name, value)?.to_owned()),
-            "cert_file" => certificate = Some(file(value)?),
+            "cert_file" => certificate = Some(files.read(name, value)?),
             "key" => key = Some(text_of(name, value)?.to_owned()),
-            "key_file" => key = Some(file(value)?),
+            "key_file" => key = Some(files.read(name, value)?),
             "insecure_skip_verify" => skips_verification = flag(name, value)?,
             // gputop speaks no version before 1.2, and prefers 1.3.
             "min_version" if matches!(value.as_str(), Some("TLS10" | "TLS11" | "TLS12")) => {}
-            "min_version" | "server_name" => {
-                return Err(format!("gputop cannot keep this {name} of tls_config"));
+            "min_version" => {
+                return Err(
+                    "gputop speaks TLS 1.2 and 1.3 and cannot refuse one of them: min_version of tls_config must be \
+                     TLS12, or left out"
+                        .to_owned(),
+                );
+            }
+            "server_name" => {
+                return Err(
+                    "gputop verifies the host of the address: leave server_name of tls_config out, and write the \
+                     address with that name"
+                        .to_owned(),
+                );
             }
             _ => return Err(unknown(name)),
         }
     }
+    let given = TlsFiles {
+        has_authorities: authorities.is_some(),
+        has_certificate: certificate.is_some(),
+    };
     let roots = match authorities {
         None => RootCerts::PlatformVerifier,
         Some(text) => RootCerts::new_with_certs(&certificates(&text, "ca_file")?.0),
@@ -293,7 +341,7 @@ fn tls(yaml: &Yaml, folder: &Path) -> Result<TlsConfig, String> {
         (Some(certificate), Some(key)) => Some(client_certificate(&certificate, &key)?),
         _ => return Err("tls_config needs both cert_file and key_file".to_owned()),
     };
-    Ok(tls_config(roots, client, skips_verification))
+    Ok((tls_config(roots, client, skips_verification), given))
 }
 
 type Certificates = (Vec<Certificate<'static>>, Vec<CertificateDer<'static>>);
@@ -326,7 +374,12 @@ fn client_certificate(certificate: &str, key: &str) -> Result<ClientCert, String
                 .with_root_certificates(RootCertStore::empty())
                 .with_client_auth_cert(checked, checked_key)
         })
-        .map_err(|error| format!("cert_file and key_file cannot be used: {error}"))?;
+        .map_err(|error| match error {
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                "the key in key_file is not that of the certificate in cert_file".to_owned()
+            }
+            error => format!("cert_file and key_file cannot be used: {error}"),
+        })?;
     Ok(ClientCert::new_with_certs(&chain, private))
 }
 
@@ -391,8 +444,14 @@ mod tests {
                 "one of",
             ),
             ("bearer_token: \"hunter2\\n\"\n", "character"),
-            ("tls_config:\n  server_name: x\n", "server_name"),
-            ("tls_config:\n  min_version: TLS13\n", "min_version"),
+            (
+                "tls_config:\n  server_name: x\n",
+                "leave server_name of tls_config out, and write the address with that name",
+            ),
+            (
+                "tls_config:\n  min_version: TLS13\n",
+                "min_version of tls_config must be TLS12, or left out",
+            ),
             ("tls_config:\n  cert_file: none.pem\n", "/nowhere/none.pem"),
             ("tls_config:\n  ca: hunter2\n", "has no certificate"),
             ("tls_config:\n  cert: x\n", "both cert_file and key_file"),

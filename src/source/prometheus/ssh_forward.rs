@@ -116,9 +116,10 @@ fn reason(standard_error: &[u8]) -> Option<Text> {
     let cause = cause.map(|(_, cause)| cause);
     Some(match cause {
         None => line,
-        Some(cause) if cause.starts_with("administratively prohibited") => {
-            format!("{cause}: does its sshd allow it (AllowTcpForwarding, PermitOpen)?").into()
-        }
+        Some(cause) if cause.starts_with("administratively prohibited") => format!(
+            "{cause}: does the sshd of the login host allow it (AllowTcpForwarding, PermitOpen)?"
+        )
+        .into(),
         Some(cause) => cause.into(),
     })
 }
