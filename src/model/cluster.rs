@@ -46,6 +46,8 @@ pub(crate) struct Cluster {
     pub(crate) trouble_knowledge: TroubleKnowledge,
     /// Whether there are more GPUs in trouble than the server was asked for.
     pub(crate) has_more_troubles: bool,
+    /// The GPUs that count twice, since two exporters give their host two names.
+    pub(crate) counted_twice: usize,
 }
 
 /// Whether the lack of a trouble means that there is none.

@@ -408,6 +408,12 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         pen.rest(words, theme.notable());
         return;
     }
+    if app.cluster.counted_twice > 0 {
+        let gpus = count(app.cluster.counted_twice, "GPU");
+        let words = format!("{gpus} counted twice, on hosts to which two exporters give two names");
+        pen.rest(words, theme.notable());
+        return;
+    }
     for (key, words) in FOOTER {
         let words = match (key, app.list) {
             ("a", ClusterList::AllGpus) => "hosts",

@@ -378,6 +378,17 @@ fn keys_typed_with_enter_open_no_second_gputop_and_the_opened_one_ends_with_the_
     assert_eq!(exit_code(terminal.wait_for_exit()), 143);
     assert!(!opened[0].is_alive(), "it outlives the view");
     terminal.wait_until_restored();
+
+    let mut command = lab.gputop(["--prometheus", &server.url()]);
+    let terminal = Terminal::run(&mut command, 100, 30);
+    terminal.wait_for("3 hosts  6 GPUs: 3 busy  3 free");
+    terminal.keys(ENTER);
+    terminal.wait_for("sleep");
+    for opened in children_with_argument(terminal.pid(), "--host=gpu-1") {
+        let opened = ProcessHandle::open(opened);
+        terminal.handle().kill();
+        opened.wait_for_end();
+    }
 }
 
 #[test]

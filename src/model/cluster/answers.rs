@@ -88,6 +88,9 @@ impl Cluster {
         let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
         let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
         self.has_more_troubles = false;
+        // The GPUs by their UUIDs, once for all hosts and once for each, and those of hosts that
+        // another exporter reads.
+        let (mut uuids, mut by_hosts, mut known_gpus) = (0, 0, 0);
         for (part, answer) in parts {
             match part {
                 RoundPart::Gpus(form) if is_refused(answer) => refused.push(form),
@@ -109,7 +112,11 @@ impl Cluster {
                         }
                     }
                 }
-                RoundPart::Gpus(form) => take_hosts(&mut found, form, answer),
+                RoundPart::Gpus(form) => known_gpus += take_hosts(&mut found, form, answer),
+                RoundPart::Uuids { by_host } => {
+                    let counted = answer.series.first().and_then(value_of).map_or(0, count);
+                    *(if by_host { &mut by_hosts } else { &mut uuids }) = counted;
+                }
                 RoundPart::Troubles(form, figure) => {
                     self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
                     each_host(&mut found, form, answer, |host, series, value| {
@@ -136,6 +143,11 @@ impl Cluster {
                 _ => {}
             }
         }
+        self.counted_twice = if uuids > 0 {
+            by_hosts.saturating_sub(uuids + known_gpus)
+        } else {
+            0
+        };
         let before = (self.forms.len(), self.hosts.is_empty());
         self.take_found(found, &refused);
         if knows_forms {
@@ -369,12 +381,14 @@ fn trouble_knowledge<'a>(
     }
 }
 
-/// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is.
+/// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is. Returns the
+/// number of GPUs of such hosts.
 fn take_hosts(
     found: &mut BTreeMap<ClusterHostId, FoundHost>,
     form: SeriesForm,
     answer: &SeriesAnswer,
-) {
+) -> usize {
+    let mut known_gpus = 0;
     // Two exporters may say `gpu-01` and `gpu-01.example.org`.
     let others: BTreeSet<(Option<Text>, String)> = found
         .iter()
@@ -403,6 +417,7 @@ fn take_hosts(
             continue;
         };
         if found.contains_key(&id) || is_known(&id) {
+            known_gpus += count(gpus);
             continue;
         }
         let figures = ClusterFigures {
@@ -419,6 +434,7 @@ fn take_hosts(
             },
         );
     }
+    known_gpus
 }
 
 /// Passes each series of an answer to its host, if the same exporter reads that.

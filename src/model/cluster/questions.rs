@@ -64,6 +64,28 @@ pub(super) fn gpus(form: SeriesForm) -> SeriesQuestion {
     ))
 }
 
+/// Asks for the number of GPUs by their UUIDs. `by_host` counts one anew for each host that has it.
+pub(super) fn uuids(forms: &[SeriesForm], by_host: bool) -> SeriesQuestion {
+    let mut all: Vec<String> = Vec::new();
+    for form in forms {
+        let hosts = form.host_labels();
+        for label in form.exporter().uuid_labels {
+            let series = form.sign(&format!("{label}!=\"\""));
+            // One exporter leaves out the beginning.
+            all.push(format!(
+                "label_replace(group by ({hosts},{label}) ({series}), \"gputop_uuid\", \"$1\", \"{label}\", \
+                 \"(?:GPU-)?(.+)\")"
+            ));
+        }
+    }
+    let mut labels = vec!["gputop_uuid".to_owned()];
+    if by_host {
+        labels.extend(forms.iter().map(|form| form.host_labels()));
+    }
+    let (labels, all) = (labels.join(","), all.join(" or "));
+    now(format!("count(group by ({labels}) ({all}))"))
+}
+
 /// Asks for the age of the oldest sample of each host, in seconds.
 pub(super) fn ages(form: SeriesForm) -> SeriesQuestion {
     now(format!(

@@ -39,6 +39,7 @@ pub(super) enum RoundPart {
     Time,
     Samples,
     Gpus(SeriesForm),
+    Uuids { by_host: bool },
     Ages(SeriesForm),
     OfHosts(SeriesForm, Figure),
     Troubles(SeriesForm, Figure),
@@ -126,6 +127,13 @@ impl Cluster {
         // Without any other series, the clock still says how long there have been none.
         if !is_first {
             round.add(RoundPart::Time, Some(questions::time()));
+        }
+        // One exporter alone names each host once, as a rule.
+        if self.forms.len() > 1 && !is_first {
+            for by_host in [false, true] {
+                let question = questions::uuids(&self.forms, by_host);
+                round.add(RoundPart::Uuids { by_host }, Some(question));
+            }
         }
         if let Some(form) = self.forms.first().filter(|_| !is_first) {
             round.add(RoundPart::Samples, Some(questions::samples(*form)));

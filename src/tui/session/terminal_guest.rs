@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::base::detach::this_gputop;
+use crate::base::detach::{end_with_this_thread, this_gputop};
 
 /// How long to wait for the end of a program that was told to end.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -49,7 +49,8 @@ impl TerminalGuest {
         if let Some(config) = config {
             command.env("GPUTOP_CONFIG", config);
         }
-        let child = command.spawn()?;
+        // Also when this program is killed.
+        let child = end_with_this_thread(&mut command, Signal::TERM).spawn()?;
         let pid = Pid::from_child(&child);
         let child = Arc::new(Mutex::new(child));
         let shared = Arc::clone(&child);
