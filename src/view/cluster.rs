@@ -410,9 +410,8 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
     if app.cluster.counted_twice > 0 {
         let gpus = count(app.cluster.counted_twice, "GPU");
-        let words = format!("{gpus} counted twice, on hosts to which two exporters give two names");
-        pen.rest(words, theme.notable());
-        return;
+        let words = format!("{gpus} counted twice: two exporters name their host differently");
+        pen.put(words, theme.notable()).skip(2);
     }
     for (key, words) in FOOTER {
         let words = match (key, app.list) {
