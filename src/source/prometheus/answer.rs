@@ -1,5 +1,5 @@
-//! The JSON of an answer, read piece by piece: a hostile answer takes no more memory than the
-//! limits allow, however long it is and however deep it goes.
+//! The JSON of an answer. A short one is parsed from memory, a long one piece by piece: a hostile
+//! answer takes no more memory than the limits allow, however long it is and however deep it goes.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
