@@ -527,6 +527,8 @@ fn describe_life(writer: &mut Writer, model: &HostModel, process: &Process) {
     );
     if snapshot.process(process.id).is_none() {
         writer.field("ended", last_seen(model, process.id));
+    } else if process.load.state == Err(Missing::Gone) && process.id.start_ticks.is_some() {
+        writer.field("ended", "yes; its GPU has not answered since");
     }
 }
 

@@ -29,6 +29,9 @@ const REMEMBERED: usize = 256;
 /// The largest number of news that a checkpoint may count: more than there can be.
 const MOST: u64 = 1 << 53;
 
+/// The beginning of an alert about what the user watches.
+const ALERT: &str = "ALERT ";
+
 /// A leak that stops and starts again within this time is the same leak.
 const SAME_LEAK: Duration = Duration::from_mins(10);
 
@@ -203,14 +206,14 @@ impl NewsLog {
         match self.items.iter_mut().rev().find(is_end) {
             Some(end) => {
                 (end.kind, end.severity) = (NewsKind::Watched, Severity::Notable);
-                end.sentence.insert_str(0, "ALERT ");
+                end.sentence.insert_str(0, ALERT);
             }
             None => self.add(
                 at,
                 NewsKind::Watched,
                 Severity::Notable,
                 subject,
-                format!("ALERT {sentence}"),
+                format!("{ALERT}{sentence}"),
             ),
         }
     }
@@ -325,7 +328,12 @@ impl NewsLog {
                     } else {
                         "exited"
                     };
-                    (Severity::Fine, format!("{name} {verb}{held}"))
+                    let sentence = format!("{name} {verb}{held}");
+                    if !lives && let Some(alert) = self.alert_about(process) {
+                        alert.sentence = format!("{ALERT}{sentence}");
+                        continue;
+                    }
+                    (Severity::Fine, sentence)
                 }
                 HistoryEventKind::Signalled(signal) => {
                     (Severity::Notable, format!("{signal} sent to {name}"))
@@ -348,6 +356,16 @@ impl NewsLog {
             let Some(subject) = subject else { continue };
             self.add(first.at, kind, severity, subject, sentence);
         }
+    }
+
+    /// Returns the alert about the end of a watched process. It comes before the event in the
+    /// history where the list of the driver is older than the end.
+    fn alert_about(&mut self, process: Option<ProcessId>) -> Option<&mut NewsItem> {
+        let subject = GpuOrProcess::Process(process?);
+        self.items
+            .iter_mut()
+            .rev()
+            .find(|item| item.kind == NewsKind::Watched && item.subject.as_ref() == Some(&subject))
     }
 
     fn add_growths(&mut self, sources: &NewsSources<'_>) {

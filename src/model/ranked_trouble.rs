@@ -187,9 +187,9 @@ fn is_left_on_gpu(verdict: &Verdict) -> bool {
         | VerdictKind::Dying { .. }
         | VerdictKind::StuckInDriver { .. } => true,
         // A zombie that the driver lists without memory holds none.
-        VerdictKind::Zombie { .. } => {
-            matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0)
-        }
+        VerdictKind::Zombie {
+            has_gpu_answered, ..
+        } => has_gpu_answered && matches!(verdict.listed, Some(Ok(total)) if total.bytes.0 > 0),
         VerdictKind::MaybeOrphan(_)
         | VerdictKind::Blocked { .. }
         | VerdictKind::Frozen { .. }

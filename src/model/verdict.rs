@@ -109,6 +109,8 @@ pub enum VerdictKind {
     Zombie {
         /// The parent; `None` when it is not in the snapshot.
         parent: Option<Arc<KnownProcess>>,
+        /// Whether a GPU that lists the process has answered since, so that its memory is known.
+        has_gpu_answered: bool,
     },
     /// The main thread of the process has ended, others have not.
     Dying {

@@ -263,6 +263,28 @@ fn an_alert_about_a_watched_process_is_the_line_about_its_end() {
 }
 
 #[test]
+fn an_alert_that_comes_before_the_list_of_the_driver_becomes_the_line_about_the_end() {
+    let mut model = HostModel::default();
+    let host = example::host(1);
+    let with = host
+        .clone()
+        .with(101, "python train.py", 0, Bytes::from_gib(4));
+    model.replace(with.clone());
+    let mut ended = with.later(1);
+    ended.processes[0].load.state = Err(Missing::Gone);
+    model.replace(ended);
+    model.add_alert(
+        GpuOrProcess::Process(with.processes[0].id),
+        "101 (python train.py) has ended",
+    );
+    let early = (Severity::Notable, "ALERT 101 (python train.py) has ended");
+    assert_eq!(news(&model), [early]);
+    model.replace(host.later(2));
+    let expected = "ALERT 101 train.py (alice) exited, held 4.0 GiB on GPU 0";
+    assert_eq!(news(&model), [(Severity::Notable, expected)]);
+}
+
+#[test]
 fn a_signal_to_a_process_without_gpu_memory_names_it_and_its_user_although_it_has_ended() {
     let mut model = HostModel::default();
     let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(4));

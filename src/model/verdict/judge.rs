@@ -259,30 +259,38 @@ impl ProcessView<'_> {
         };
         let is_listed = process_total
             .is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
-        Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
-            VerdictKind::Ghost {
-                was: Some(record.known.clone()),
-                keepers: keepers(),
-            }
-        } else if threads <= 1 {
-            VerdictKind::Zombie {
-                parent: self
-                    .tree
-                    .parent_of(place)
-                    .map(|parent| self.record(parent).known.clone()),
-            }
-        } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
-            VerdictKind::StuckInDriver {
-                wchan: process.load.wchan.clone().ok(),
-                span: self.blocked(record),
-            }
-        } else if !is_listed && !is_dead_for(DYING_AFTER) {
-            VerdictKind::TooSoon
-        } else {
-            VerdictKind::Dying {
-                threads: threads - 1,
-            }
-        })
+        let answers = |gpu: &usize| {
+            let gpu = self.snapshot.gpus.get(*gpu);
+            gpu.is_some_and(|gpu| gpu.missing.processes.is_none())
+        };
+        let has_gpu_answered = process_total.is_none_or(|total| total.gpus.iter().any(answers));
+        Some(
+            if threads <= 1 && is_listed && has_gpu_answered && is_dead_for(GHOST_AFTER) {
+                VerdictKind::Ghost {
+                    was: Some(record.known.clone()),
+                    keepers: keepers(),
+                }
+            } else if threads <= 1 {
+                VerdictKind::Zombie {
+                    parent: self
+                        .tree
+                        .parent_of(place)
+                        .map(|parent| self.record(parent).known.clone()),
+                    has_gpu_answered,
+                }
+            } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
+                VerdictKind::StuckInDriver {
+                    wchan: process.load.wchan.clone().ok(),
+                    span: self.blocked(record),
+                }
+            } else if !is_listed && !is_dead_for(DYING_AFTER) {
+                VerdictKind::TooSoon
+            } else {
+                VerdictKind::Dying {
+                    threads: threads - 1,
+                }
+            },
+        )
     }
 
     /// Applies the second part of rule 3: signals have no effect on the process.

@@ -58,6 +58,10 @@ impl VerdictStory {
                 .retain(|process| process.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
             ["unread", processes] => self.host.host.scan.unreadable = number(processes),
+            ["hung", gpu] => {
+                self.host.gpus[number::<usize>(gpu)].missing.processes = Some(Missing::Failed);
+            }
+            ["answers", gpu] => self.host.gpus[number::<usize>(gpu)].missing.processes = None,
             ["ghost", pid] => self.ghost(number(pid), Missing::Gone),
             ["foreign", pid] => self.ghost(number(pid), Missing::Unsupported),
             ["hidden", pid] => self.ghost(number(pid), Missing::Denied),

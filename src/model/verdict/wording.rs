@@ -70,7 +70,9 @@ impl Verdict {
             VerdictKind::MaybeOrphan(_) => Some((3, "possible orphan")),
             VerdictKind::Dying { .. } => Some((4, "dying process")),
             VerdictKind::Blocked { .. } => Some((5, "blocked process")),
-            VerdictKind::Zombie { .. } => self.holds_gpu_memory().then_some((6, "zombie")),
+            VerdictKind::Zombie {
+                has_gpu_answered, ..
+            } => (has_gpu_answered && self.holds_gpu_memory()).then_some((6, "zombie")),
             VerdictKind::Frozen { .. } => Some((7, "frozen process")),
             VerdictKind::Stopped { .. } => Some((8, "stopped process")),
             VerdictKind::Idle { .. } => Some((9, "idle process")),
@@ -148,7 +150,10 @@ impl Verdict {
             VerdictKind::MaybeOrphan(orphaned) => {
                 format!("possibly orphaned: {}; {}", orphaned.why(), holds())
             }
-            VerdictKind::Zombie { parent } => self.zombie_sentence(parent.as_deref()),
+            VerdictKind::Zombie {
+                parent,
+                has_gpu_answered,
+            } => self.zombie_sentence(parent.as_deref(), *has_gpu_answered),
             VerdictKind::Dying { threads } => {
                 let run = if *threads == 1 { "runs" } else { "run" };
                 let threads = many(*threads, "other thread");
@@ -213,9 +218,15 @@ impl Verdict {
         }
     }
 
-    fn zombie_sentence(&self, parent: Option<&KnownProcess>) -> String {
+    fn zombie_sentence(&self, parent: Option<&KnownProcess>, has_gpu_answered: bool) -> String {
         let parent = parent.map_or_else(String::new, |parent| format!(" ({parent})"));
         let holds = match self.listed {
+            Some(_) if !has_gpu_answered => {
+                format!(
+                    "and its GPU has not answered since: it held {}",
+                    self.amount()
+                )
+            }
             Some(total) if !total.is_ok_and(|total| total.bytes == Bytes(0)) => {
                 format!("but the driver still lists {}", self.amount())
             }
