@@ -61,7 +61,7 @@ use crate::logs::export::ExportArgs;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[derive(Debug, Clone, Parser)]
-#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true, after_help = reference::after_help())]
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true, after_help = "`gputop --help` also lists files, variables and settings; `?` on the screen lists keys.", after_long_help = reference::after_help())]
 pub struct Cli {
     #[command(subcommand)]
     pub(crate) task: Option<Subcommand>,

@@ -393,7 +393,11 @@ fn hosts_behind_one_jump_host_are_connected_eight_at_a_time() {
         lab.write(&format!("{name}.config"), "proxyjump login\n");
         lab.add(
             name,
-            "while [ ! -e open ]; do sleep 0.05; done; echo ended >&2; exit 1",
+            // The folder is removed at the end of the test.
+            &format!(
+                "while [ -e {name}.config ] && [ ! -e open ]; do sleep 0.05; done
+                 echo ended >&2; exit 1"
+            ),
         );
     }
     let terminal = Terminal::run(&mut lab.gputop(["-H", "n[1-9]"]), 120, 70);
