@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub use self::table::ChosenColumns;
 use super::live::chosen_processes::ChosenProcesses;
 use super::live::gpu_ids;
-use super::live::read_hosts::{HostState, Watch, block_on, sentence_on};
+use super::live::read_hosts::{HostState, IsEnough, Watch, block_on, sentence_on};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::flags::ReadOptions;
@@ -133,14 +133,18 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
         loop {
             let start = Instant::now();
             watch.settle(timeout, |_| true).await;
-            // Allocator stats, arguments and device-file holders take milliseconds, more on a busy
-            // host; a report without them is complete. The table has no column for them but the
-            // command.
+            // The search for processes that the driver does not list, allocator stats and arguments
+            // take milliseconds, more on a busy host; a report without them is complete. The table
+            // has no column for the last two but the command.
             let is_bare_table = options.format == ReportFormat::Table && options.processes.is_all();
-            if options.every.is_none() && !is_bare_table {
-                watch
-                    .settle(timeout.saturating_sub(start.elapsed()), has_slow_facts)
-                    .await;
+            let is_enough: IsEnough = if is_bare_table {
+                HostModel::is_complete
+            } else {
+                has_slow_facts
+            };
+            if options.every.is_none() {
+                let left = timeout.saturating_sub(start.elapsed());
+                watch.settle(left, is_enough).await;
             }
             watch.wait_for_recorder();
             let exit = print_once(options, &watch, timeout)?;

@@ -13,7 +13,7 @@ mod questions;
 mod rounds;
 
 use core::net::IpAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::host::span;
@@ -46,8 +46,8 @@ pub(crate) struct Cluster {
     pub(crate) trouble_knowledge: TroubleKnowledge,
     /// Whether there are more GPUs in trouble than the server was asked for.
     pub(crate) has_more_troubles: bool,
-    /// The GPUs that count twice, since two exporters give their host two names.
-    pub(crate) counted_twice: usize,
+    /// The hosts of each exporter that a better one reads too, by the same name or by another.
+    twins: BTreeMap<SeriesForm, BTreeSet<ClusterHostId>>,
 }
 
 /// Whether the lack of a trouble means that there is none.

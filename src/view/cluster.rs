@@ -408,11 +408,6 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         pen.rest(words, theme.notable());
         return;
     }
-    if app.cluster.counted_twice > 0 {
-        let gpus = count(app.cluster.counted_twice, "GPU");
-        let words = format!("{gpus} counted twice: two exporters name their host differently");
-        pen.put(words, theme.notable()).skip(2);
-    }
     for (key, words) in FOOTER {
         let words = match (key, app.list) {
             ("a", ClusterList::AllGpus) => "hosts",

@@ -88,9 +88,11 @@ impl Cluster {
         let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
         let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
         self.has_more_troubles = false;
-        // The GPUs by their UUIDs, once for all hosts and once for each, and those of hosts that
-        // another exporter reads.
-        let (mut uuids, mut by_hosts, mut known_gpus) = (0, 0, 0);
+        // An exporter that no better one is beside has no twins any more.
+        self.twins.retain(|form, _| {
+            let mut parts = parts.clone();
+            parts.any(|(part, _)| part == RoundPart::Twins(*form))
+        });
         for (part, answer) in parts {
             match part {
                 RoundPart::Gpus(form) if is_refused(answer) => refused.push(form),
@@ -112,10 +114,14 @@ impl Cluster {
                         }
                     }
                 }
-                RoundPart::Gpus(form) => known_gpus += take_hosts(&mut found, form, answer),
-                RoundPart::Uuids { by_host } => {
-                    let counted = answer.series.first().and_then(value_of).map_or(0, count);
-                    *(if by_host { &mut by_hosts } else { &mut uuids }) = counted;
+                RoundPart::Gpus(form) => {
+                    let twins = self.twins.get(&form);
+                    take_hosts(&mut found, form, twins, answer);
+                }
+                RoundPart::Twins(form) if !is_refused(answer) => {
+                    let hosts = answer.series.iter();
+                    let hosts = hosts.filter_map(|series| Some(host_of(form, series)?.0));
+                    self.twins.insert(form, hosts.collect());
                 }
                 RoundPart::Troubles(form, figure) => {
                     self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
@@ -143,11 +149,6 @@ impl Cluster {
                 _ => {}
             }
         }
-        self.counted_twice = if uuids > 0 {
-            by_hosts.saturating_sub(uuids + known_gpus)
-        } else {
-            0
-        };
         let before = (self.forms.len(), self.hosts.is_empty());
         self.take_found(found, &refused);
         if knows_forms {
@@ -169,6 +170,11 @@ impl Cluster {
         refused: &[SeriesForm],
     ) {
         let now = self.now;
+        let twins = &self.twins;
+        self.hosts.retain(|id, host| {
+            let twins = twins.get(&host.selector.form);
+            !twins.is_some_and(|twins| twins.contains(id)) || found.contains_key(id)
+        });
         for (id, host) in &mut self.hosts {
             if !refused.contains(&host.selector.form) {
                 host.is_silent = !found.contains_key(id);
@@ -381,60 +387,29 @@ fn trouble_knowledge<'a>(
     }
 }
 
-/// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is. Returns the
-/// number of GPUs of such hosts.
+/// Adds the hosts of an answer. A host that an earlier exporter reads is left as it is.
 fn take_hosts(
     found: &mut BTreeMap<ClusterHostId, FoundHost>,
     form: SeriesForm,
+    twins: Option<&BTreeSet<ClusterHostId>>,
     answer: &SeriesAnswer,
-) -> usize {
-    let mut known_gpus = 0;
-    // Two exporters may say `gpu-01` and `gpu-01.example.org`.
-    let others: BTreeSet<(Option<Text>, String)> = found
-        .iter()
-        .filter(|(_, host)| host.selector.form != form)
-        .flat_map(|(id, _)| {
-            let name = id.name.as_str();
-            let short = Some(short_name(name)).filter(|short| *short != name);
-            // A short name also stands for itself with any domain.
-            let shorts =
-                short.map_or_else(|| vec![format!("{name}.")], |short| vec![short.to_owned()]);
-            shorts.into_iter().map(|name| (id.cluster.clone(), name))
-        })
-        .collect();
-    let is_known = |id: &ClusterHostId| {
-        let name = id.name.as_str();
-        let short = short_name(name);
-        let other = if short == name {
-            name.to_owned()
-        } else {
-            format!("{short}.")
-        };
-        others.contains(&(id.cluster.clone(), other))
-    };
+) {
     for series in &answer.series {
         let (Some((id, selector)), Some(gpus)) = (host_of(form, series), value_of(series)) else {
             continue;
         };
-        if found.contains_key(&id) || is_known(&id) {
-            known_gpus += count(gpus);
+        if twins.is_some_and(|twins| twins.contains(&id)) {
             continue;
         }
-        let figures = ClusterFigures {
-            gpus: count(gpus),
-            ..ClusterFigures::default()
-        };
-        let flags = Vec::new();
-        found.insert(
-            id,
-            FoundHost {
-                selector,
-                figures,
-                flags,
+        found.entry(id).or_insert_with(|| FoundHost {
+            selector,
+            figures: ClusterFigures {
+                gpus: count(gpus),
+                ..ClusterFigures::default()
             },
-        );
+            flags: Vec::new(),
+        });
     }
-    known_gpus
 }
 
 /// Passes each series of an answer to its host, if the same exporter reads that.
@@ -486,15 +461,6 @@ fn without_port(instance: &str) -> &str {
         }
         _ => instance,
     }
-}
-
-/// The first part of the name of a host. An address is its own first part.
-fn short_name(name: &str) -> &str {
-    let name = without_port(name);
-    if name.parse::<IpAddr>().is_ok() {
-        return name;
-    }
-    name.split('.').next().unwrap_or(name)
 }
 
 fn gpu_key(form: SeriesForm, series: &Series) -> ClusterGpuKey {

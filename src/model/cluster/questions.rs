@@ -64,26 +64,31 @@ pub(super) fn gpus(form: SeriesForm) -> SeriesQuestion {
     ))
 }
 
-/// Asks for the number of GPUs by their UUIDs. `by_host` counts one anew for each host that has it.
-pub(super) fn uuids(forms: &[SeriesForm], by_host: bool) -> SeriesQuestion {
-    let mut all: Vec<String> = Vec::new();
-    for form in forms {
-        let hosts = form.host_labels();
-        for label in form.exporter().uuid_labels {
-            let series = form.sign(&format!("{label}!=\"\""));
-            // One exporter leaves out the beginning.
-            all.push(format!(
-                "label_replace(group by ({hosts},{label}) ({series}), \"gputop_uuid\", \"$1\", \"{label}\", \
-                 \"(?:GPU-)?(.+)\")"
-            ));
-        }
-    }
-    let mut labels = vec!["gputop_uuid".to_owned()];
-    if by_host {
-        labels.extend(forms.iter().map(|form| form.host_labels()));
-    }
-    let (labels, all) = (labels.join(","), all.join(" or "));
-    now(format!("count(group by ({labels}) ({all}))"))
+/// Asks for the hosts with a GPU that these other exporters read too: its UUID says so, whatever
+/// name each of them gives the host.
+pub(super) fn twins(form: SeriesForm, others: &[SeriesForm]) -> SeriesQuestion {
+    let hosts = form.host_labels();
+    let others: Vec<String> = others.iter().map(|other| uuids(*other, "")).collect();
+    now(format!(
+        "group by ({hosts}) (({}) and on (gputop_uuid) ({}))",
+        uuids(form, &format!("{hosts},")),
+        others.join(" or ")
+    ))
+}
+
+/// The UUIDs of the GPUs as the label `gputop_uuid`, beside these labels, each followed by a comma.
+/// GPUs of other makers may share an identifier, which no UUID begins as.
+fn uuids(form: SeriesForm, labels: &str) -> String {
+    let of_label = |label: &&str| {
+        let series = form.sign(&format!("{label}=~\"(GPU-)?[0-9a-f]{{8}}-.+\""));
+        // One exporter leaves out the beginning.
+        format!(
+            "label_replace(group by ({labels}{label}) ({series}), \"gputop_uuid\", \"$1\", \"{label}\", \
+             \"(?:GPU-)?(.+)\")"
+        )
+    };
+    let all: Vec<String> = form.exporter().uuid_labels.iter().map(of_label).collect();
+    all.join(" or ")
 }
 
 /// Asks for the age of the oldest sample of each host, in seconds.

@@ -39,7 +39,7 @@ pub(super) enum RoundPart {
     Time,
     Samples,
     Gpus(SeriesForm),
-    Uuids { by_host: bool },
+    Twins(SeriesForm),
     Ages(SeriesForm),
     OfHosts(SeriesForm, Figure),
     Troubles(SeriesForm, Figure),
@@ -103,8 +103,13 @@ impl Cluster {
             }
         }
         let is_first = self.hosts.is_empty();
-        for form in &self.forms {
+        for (place, form) in self.forms.iter().enumerate() {
             let form = *form;
+            // One exporter alone names each host once, as a rule.
+            if place > 0 {
+                let question = questions::twins(form, &self.forms[..place]);
+                round.add(RoundPart::Twins(form), Some(question));
+            }
             round.add(RoundPart::Gpus(form), Some(questions::gpus(form)));
             if is_first {
                 continue;
@@ -127,13 +132,6 @@ impl Cluster {
         // Without any other series, the clock still says how long there have been none.
         if !is_first {
             round.add(RoundPart::Time, Some(questions::time()));
-        }
-        // One exporter alone names each host once, as a rule.
-        if self.forms.len() > 1 && !is_first {
-            for by_host in [false, true] {
-                let question = questions::uuids(&self.forms, by_host);
-                round.add(RoundPart::Uuids { by_host }, Some(question));
-            }
         }
         if let Some(form) = self.forms.first().filter(|_| !is_first) {
             round.add(RoundPart::Samples, Some(questions::samples(*form)));

@@ -1,6 +1,7 @@
 //! Tests of clusters: answers of a Prometheus server become hosts, GPUs and troubles.
 
 mod asking;
+mod two_exporters;
 mod unknown;
 
 use super::rounds::RoundPart;
@@ -174,53 +175,6 @@ fn a_scraped_address_names_the_host_without_its_port() {
         server.names(),
         ["10.0.0.5", "fd00::7", "gpu-1.example.org", "gpu-2"]
     );
-}
-
-#[test]
-fn a_host_that_two_exporters_read_counts_once_and_gputop_s_exporter_wins() {
-    let mut server = AskedServer::with(
-        DCGM,
-        false,
-        &[
-            &[("Hostname", "gpu-1.example.org")],
-            &[("Hostname", "gpu-2")],
-            &[("Hostname", "10.0.0.5")],
-        ],
-    );
-    server.adds(
-        NVITOP,
-        false,
-        &[&[("hostname", "10.0.0.5")], &[("hostname", "10.0.0.6")]],
-    );
-    server.adds(GPUTOP, false, &[&[("host", "gpu-1")]]);
-    server.ask_totals();
-    assert_eq!(server.names(), ["10.0.0.5", "10.0.0.6", "gpu-1", "gpu-2"]);
-    let form_of = |host: &str| server.host(host).selector.form;
-    assert_eq!(form_of("gpu-1"), form(GPUTOP));
-    assert_eq!(form_of("gpu-2"), form(DCGM));
-    assert_eq!(form_of("10.0.0.5"), form(DCGM));
-    assert_eq!(form_of("10.0.0.6"), form(NVITOP));
-    assert_eq!(
-        server.cluster.exporters(),
-        ["gputop exporter", "dcgm-exporter", "nvitop-exporter"]
-    );
-}
-
-#[test]
-fn the_figures_of_a_host_come_from_the_exporter_that_counts_for_it() {
-    let labels: LabelList<'_> = &[("Hostname", "gpu-1")];
-    let mut server = AskedServer::with(DCGM, false, &[labels]);
-    server.adds(GPUTOP, false, &[&[("host", "gpu-1")]]);
-    for (sign, labels, used) in [
-        (GPUTOP, &[("host", "gpu-1")] as LabelList<'_>, 3.0 * GIB),
-        (DCGM, labels, 70.0 * GIB),
-    ] {
-        let part = RoundPart::OfHosts(form(sign), Figure::MemoryUsed);
-        server.knows(part, labels, used);
-    }
-    server.ask_totals();
-    let used = server.host("gpu-1").figures.memory_used;
-    assert_eq!(used, Some(Bytes::from_gib(3)));
 }
 
 #[test]

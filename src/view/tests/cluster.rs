@@ -376,15 +376,6 @@ fn an_incomplete_answer_of_the_server_is_noted_in_the_last_line() {
 }
 
 #[test]
-fn gpus_that_count_twice_are_told_before_the_keys() {
-    let mut screen = small_cluster((120, 24));
-    screen.app.cluster.counted_twice = 8;
-    screen.check(&[
-        "8 GPUs counted twice: two exporters name their host differently  Enter open the host",
-    ]);
-}
-
-#[test]
 fn the_help_names_every_key() {
     let mut screen = small_cluster((80, 24));
     screen.press(&[KeyCode::Char('?')]);

@@ -242,30 +242,3 @@ fn each_exporter_has_the_figures_that_every_row_shows() {
         }
     }
 }
-
-#[test]
-fn gpus_of_a_host_with_two_names_are_told_and_those_of_one_with_two_domains_are_not() {
-    let count = |by_address: &'static str, by_host: f64| {
-        let mut server = AskedServer::with(DCGM, false, &[&[("Hostname", "gpu-1")]]);
-        server.adds(SMI, true, &[&[("instance", by_address)]]);
-        server.knows(RoundPart::Uuids { by_host: false }, &[], 2.0);
-        server.knows(RoundPart::Uuids { by_host: true }, &[], by_host);
-        server.ask_totals();
-        server.cluster.counted_twice
-    };
-    assert_eq!(count("10.0.0.5:9835", 4.0), 2);
-    assert_eq!(count("gpu-1.example.org:9835", 4.0), 0);
-    // Both names, and each GPU on one of them.
-    assert_eq!(count("10.0.0.5:9835", 2.0), 0);
-
-    let forms = [form(DCGM), form_by_instance(SMI)];
-    let question = questions::uuids(&forms, true).expression;
-    assert_eq!(
-        question,
-        "count(group by (gputop_uuid,cluster,hostname,Hostname,cluster,instance) \
-         (label_replace(group by (cluster,hostname,Hostname,UUID) (DCGM_FI_DEV_FB_USED{UUID!=\"\"}), \
-         \"gputop_uuid\", \"$1\", \"UUID\", \"(?:GPU-)?(.+)\") or label_replace(group by (cluster,instance,uuid) \
-         (nvidia_smi_memory_used_bytes{hostname=\"\",host=\"\",nodename=\"\",node=\"\",uuid!=\"\"}), \
-         \"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?(.+)\")))"
-    );
-}
