@@ -212,7 +212,8 @@ class Screen:
             os.environ.update({"TERM": "xterm-256color", **(environment or {})})
             os.execvp(arguments[0], [str(it) for it in arguments])
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self):
         while True:
@@ -307,7 +308,10 @@ class Screen:
         else:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self.terminal)
+        # The next pipe gets the number of the closed terminal, and the reader would read from that.
+        self.reader.join(5)
+        if not self.reader.is_alive():
+            os.close(self.terminal)
 
 
 class Lab:

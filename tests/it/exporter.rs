@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use fake_nvml::{Fault, GpuProcess, GpuSelector};
+use fake_nvml::{Fault, GpuProcess, GpuSelector, RemappedRows};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -162,6 +162,7 @@ fn each_gauge_is_that_of_json() {
         ("gpu_sm_clock_hertz", float(&gpu["load"]["sm_clock_hertz"])),
         ("gpu_sm_use_ratio", Some(0.37)),
         ("gpu_leftover_processes", Some(0.0)),
+        ("gpu_row_remap_failed", Some(0.0)),
     ] {
         let found = value(&metrics, &format!("gputopmon_{name}"), &label);
         assert!(expected.is_some(), "{name}: {gpu}");
@@ -173,6 +174,19 @@ fn each_gauge_is_that_of_json() {
     // Neither the arguments nor the PID.
     assert!(!metrics.contains("1000"), "{metrics}");
     assert!(!metrics.contains(&format!("\"{pid}\"")), "{metrics}");
+
+    let no_spare_row = RemappedRows {
+        failed: true,
+        ..RemappedRows::default()
+    };
+    host.change(|world| world.gpus[1].remapped_rows = Some(no_spare_row));
+    wait_until("the GPU has no spare row", || {
+        value(
+            &exporter.metrics(),
+            "gputopmon_gpu_row_remap_failed",
+            &label,
+        ) == Some(1.0)
+    });
 
     // A reading that is not known is absent.
     host.change(|world| world.gpus[1].power.usage = None);

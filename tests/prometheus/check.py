@@ -151,6 +151,7 @@ def gauges(gpu: dict) -> Iterator[tuple[str, str, float]]:
         ("gpu_power_limit_watts", health["power_limit_watts"]),
         ("gpu_sm_clock_hertz", load["sm_clock_hertz"]),
         ("gpu_ecc_uncorrected_errors_total", health["ecc_uncorrected_errors"]),
+        ("gpu_row_remap_failed", int(health["remapped_rows_failed"])),
     ]:
         yield f"gputopmon_{name}", of_gpu, value
     listed = gpu["processes"]

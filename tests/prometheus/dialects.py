@@ -103,6 +103,7 @@ class Dcgm(Dialect):
         yield "DCGM_FI_DEV_FB_USED", "", scene.BLANK_INT64 if blank_memory else now.used_mib
         yield "DCGM_FI_DEV_FB_RESERVED", "", scene.RESERVED_MIB
         yield "DCGM_FI_DEV_ROW_REMAP_FAILURE", "", int(now.is_row_remap_failed)
+        yield "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "", int(now.xid == 48)
         yield "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "", 0x40 if now.is_hot else int(now.sm == 0)
         yield "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "", now.sm / 200
 
@@ -228,6 +229,7 @@ class Gputop(Dialect):
         yield f"{prefix}sm_clock_hertz", "", now.clock_mhz * 1e6
         yield f"{prefix}throttled", 'reason="hardware_thermal"', int(now.is_hot)
         yield f"{prefix}ecc_uncorrected_errors_total", "", int(now.xid == 48)
+        yield f"{prefix}row_remap_failed", "", int(now.is_row_remap_failed)
         if now.xid:
             yield f"{prefix}last_xid", "", now.xid
             yield f"{prefix}last_xid_age_seconds", "", 60

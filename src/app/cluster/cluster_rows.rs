@@ -131,7 +131,7 @@ impl ClusterApp {
                 }
                 None => totals.unknown += figures.gpus,
             }
-            totals.sick += host.count(Figure::Xid) + host.count(Figure::RowRemapFailure);
+            totals.sick += host.sick();
             totals.leaks += host.count(Figure::Leak);
             totals.orphans += host.count(Figure::Leftover);
             totals.held += host.count(Figure::HeldIdle);
@@ -257,9 +257,10 @@ fn matches(id: &ClusterHostId, host: &ClusterHost, filter: &str) -> bool {
     if host.figures.free > Some(0) {
         words.push(state_word(GpuState::Free).to_owned());
     }
+    if host.sick() > 0 {
+        words.push(state_word(GpuState::Sick).to_owned());
+    }
     for (figure, state) in [
-        (Figure::Xid, GpuState::Sick),
-        (Figure::RowRemapFailure, GpuState::Sick),
         (Figure::Leak, GpuState::Leak),
         (Figure::Leftover, GpuState::Orphan),
         (Figure::HeldIdle, GpuState::HeldIdle),

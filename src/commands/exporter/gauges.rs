@@ -212,6 +212,8 @@ fn add_errors(
 ) {
     let health = &gpu.health;
     out.add_known(Metric::GpuEccUncorrected, labels, health.ecc_uncorrected);
+    let remap_failed = health.remap_failed.map(u8::from);
+    out.add_known(Metric::GpuRowRemapFailed, labels, remap_failed);
     if let Some(xid) = health.xids.last() {
         out.add(Metric::GpuLastXid, labels, xid.code);
         let age = model.now().since(xid.at) + since_line;

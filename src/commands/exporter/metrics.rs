@@ -85,6 +85,7 @@ metrics! {
     GpuLastXid: Gauge "gpu_last_xid", "The latest Xid error that the driver reported while gputop ran; absent without one.";
     GpuLastXidAge: Gauge "gpu_last_xid_age_seconds", "The time since that Xid error.";
     GpuEccUncorrected: Counter "gpu_ecc_uncorrected_errors_total", "Memory errors that ECC could not correct, since the driver was loaded.";
+    GpuRowRemapFailed: Gauge "gpu_row_remap_failed", "1 if the GPU could not replace a bad row of its memory, 0 if not.";
     GpuHeldIdle: Gauge "gpu_held_idle_seconds", "How long a process has held the GPU without use: no kernel ran, and nothing moved over PCIe. 0 while it is in use, or nothing holds it.";
     GpuLeftovers: Gauge "gpu_leftover_processes", "Orphans, and ended or stuck processes, that hold memory of the GPU.";
     GpuLeftoverMemory: Gauge "gpu_leftover_memory_bytes", "The device memory that they hold. The sum of those of which it is known.";

@@ -187,14 +187,14 @@ impl ClusterGpu {
 
     /// Judges the state of the GPU by its figures and its troubles.
     pub(super) fn judge(&mut self, flags: &[GpuFlag]) {
-        let has = |figure: Figure| {
-            flags
-                .iter()
-                .any(|flag| flag.figure == figure && flag.gpu == self.key)
+        let has_any = |is_meant: &dyn Fn(Figure) -> bool| {
+            let mut flags = flags.iter().filter(|flag| flag.gpu == self.key);
+            flags.any(|flag| is_meant(flag.figure))
         };
+        let has = |figure: Figure| has_any(&|other| other == figure);
         let share = || self.memory_used?.share_of(self.memory_total?);
         self.state = match () {
-            () if has(Figure::Xid) || has(Figure::RowRemapFailure) => GpuState::Sick,
+            () if has_any(&Figure::is_of_hardware) => GpuState::Sick,
             () if self.memory_used.is_none() || self.age.is_some_and(|age| age > OLD) => {
                 GpuState::Unknown
             }
@@ -233,6 +233,14 @@ impl ClusterHost {
     pub(crate) fn count(&self, figure: Figure) -> usize {
         let flags = self.flags.iter();
         flags.filter(|flag| flag.figure == figure).count()
+    }
+
+    /// The number of GPUs with an error of the hardware.
+    pub(crate) fn sick(&self) -> usize {
+        let flags = self.flags.iter();
+        let of_hardware = flags.filter(|flag| flag.figure.is_of_hardware());
+        let gpus: BTreeSet<&ClusterGpuKey> = of_hardware.map(|flag| &flag.gpu).collect();
+        gpus.len()
     }
 
     /// The rank of the most urgent trouble.
@@ -308,6 +316,10 @@ impl GpuFlag {
                 TroubleRank::HardwareError,
                 "a bad row of its memory could not be replaced".to_owned(),
             ),
+            Figure::EccErrors => {
+                let sentence = format!("ECC: {} uncorrected errors", whole(self.value));
+                (TroubleRank::HardwareError, sentence)
+            }
             Figure::Leak => (TroubleRank::Leak, "memory leaks".to_owned()),
             Figure::Leftover => (
                 TroubleRank::Leftover,

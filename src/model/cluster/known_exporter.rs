@@ -34,6 +34,8 @@ pub(crate) enum Figure {
     Xid,
     /// The GPU could not replace a bad row of its memory. The value says nothing.
     RowRemapFailure,
+    /// The memory errors that ECC could not correct, since the driver was loaded.
+    EccErrors,
     /// Memory leaks. The value says nothing.
     Leak,
     /// Device memory that leftover processes hold, in bytes.
@@ -59,11 +61,12 @@ impl Figure {
     ];
 
     /// The troubles, of which few GPUs have one.
-    pub(super) const TROUBLES: [Self; 8] = [
+    pub(super) const TROUBLES: [Self; 9] = [
         Self::Lost,
         Self::FullSoon,
         Self::Xid,
         Self::RowRemapFailure,
+        Self::EccErrors,
         Self::Leak,
         Self::Leftover,
         Self::HeldIdle,
@@ -94,6 +97,11 @@ impl Figure {
     /// Whether the figure of a host is a number of its GPUs.
     pub(super) fn is_count(self) -> bool {
         self.aggregation() == "count"
+    }
+
+    /// Whether it is an error of the hardware.
+    pub(super) fn is_of_hardware(self) -> bool {
+        matches!(self, Self::Xid | Self::RowRemapFailure | Self::EccErrors)
     }
 
     /// Whether a smaller value is worse.
@@ -168,7 +176,10 @@ impl KnownExporter {
                     "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (host, uuid) \
                      gputopmon_processes > 0 unless on (host, uuid) \
                      gputopmon_gpu_memory_unaccounted_bytes > 0 unless on (host, uuid) \
-                     (gputopmon_gpu_last_xid != 13 != 31 != 43 != 45 != 68 != 69 != 109)",
+                     gputopmon_gpu_row_remap_failed > 0 unless on (host, uuid) \
+                     gputopmon_gpu_ecc_uncorrected_errors_total > 0 unless on (host, uuid) \
+                     (gputopmon_gpu_last_xid != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
+                     (host, uuid) gputopmon_gpu_last_xid_age_seconds <= 3600)",
                 ),
                 (
                     Figure::Lost,
@@ -180,7 +191,16 @@ impl KnownExporter {
                 ),
                 (
                     Figure::Xid,
-                    "gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109",
+                    "gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
+                     (host, uuid) gputopmon_gpu_last_xid_age_seconds <= 3600",
+                ),
+                (
+                    Figure::RowRemapFailure,
+                    "gputopmon_gpu_row_remap_failed{$} > 0",
+                ),
+                (
+                    Figure::EccErrors,
+                    "gputopmon_gpu_ecc_uncorrected_errors_total{$} > 0",
                 ),
                 (
                     Figure::Leak,
@@ -235,7 +255,8 @@ impl KnownExporter {
                      0 < DCGM_FI_DEV_GPU_UTIL{$} < 2147483632 unless on (UUID, GPU_I_ID) \
                      (0 < DCGM_FI_DEV_XID_ERRORS{$} < 2147483632 != 13 != 31 != 43 != 45 != 68 \
                      != 69 != 109) unless on (UUID, GPU_I_ID) \
-                     (0 < DCGM_FI_DEV_ROW_REMAP_FAILURE{$} < 2147483632)",
+                     (0 < DCGM_FI_DEV_ROW_REMAP_FAILURE{$} < 2147483632) unless on (UUID, GPU_I_ID) \
+                     (0 < DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{$} < 2147483632)",
                 ),
                 (
                     Figure::Xid,
@@ -245,6 +266,10 @@ impl KnownExporter {
                 (
                     Figure::RowRemapFailure,
                     "0 < DCGM_FI_DEV_ROW_REMAP_FAILURE{$} < 2147483632",
+                ),
+                (
+                    Figure::EccErrors,
+                    "0 < DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{$} < 2147483632",
                 ),
             ],
             // A workload has the labels of its pod, or these with `exported_` before them where the
@@ -335,11 +360,16 @@ impl KnownExporter {
                     Figure::Free,
                     "nvidia_smi_memory_used_bytes{$} < 536870912 unless \
                      nvidia_smi_utilization_gpu_ratio{$} > 0 unless \
-                     nvidia_smi_remapped_rows_failure{$} > 0",
+                     nvidia_smi_remapped_rows_failure{$} > 0 unless \
+                     nvidia_smi_ecc_errors_uncorrected_volatile_total{$} > 0",
                 ),
                 (
                     Figure::RowRemapFailure,
                     "nvidia_smi_remapped_rows_failure{$} > 0",
+                ),
+                (
+                    Figure::EccErrors,
+                    "nvidia_smi_ecc_errors_uncorrected_volatile_total{$} > 0",
                 ),
                 (
                     Figure::Slowdown,

@@ -424,6 +424,41 @@ fn the_state_of_a_gpu_follows_from_its_figures_and_troubles() {
 }
 
 #[test]
+fn a_gpu_with_several_errors_of_the_hardware_is_one_sick_gpu() {
+    let host = ("host", "gpu-1");
+    let mut server = AskedServer::with(GPUTOP, false, &[&[host]]);
+    for (gpu, figure, value) in [
+        ("0", Figure::Xid, 48.0),
+        ("0", Figure::EccErrors, 1.0),
+        ("1", Figure::EccErrors, 7.0),
+        ("2", Figure::Slowdown, 1.0),
+    ] {
+        let labels: LabelList<'_> = &[host, ("gpu", gpu)];
+        server.knows(
+            RoundPart::OfGpus(form(GPUTOP), Figure::MemoryUsed),
+            labels,
+            GIB,
+        );
+        server.knows(RoundPart::Troubles(form(GPUTOP), figure), labels, value);
+    }
+    server.ask_totals();
+    server.ask_rows();
+    assert_eq!(server.host("gpu-1").sick(), 2);
+    let states = server.states("gpu-1").into_iter().map(|(_, state)| state);
+    let expected = [GpuState::Sick, GpuState::Sick, GpuState::Busy];
+    assert_eq!(states.collect::<Vec<GpuState>>(), expected);
+    assert_eq!(
+        server.troubles(),
+        [
+            "gpu-1:0 last Xid 48: memory error that ECC could not correct",
+            "gpu-1:0 ECC: 1 uncorrected errors",
+            "gpu-1:1 ECC: 7 uncorrected errors",
+            "gpu-1:2 the hardware or its temperature slows it down",
+        ]
+    );
+}
+
+#[test]
 fn gputop_s_exporter_tells_leaks_leftovers_and_idle_holds_from_busy_gpus() {
     let host = ("host", "gpu-1");
     let mut server = AskedServer::with(GPUTOP, false, &[&[host]]);
