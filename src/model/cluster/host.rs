@@ -317,7 +317,7 @@ impl GpuFlag {
                 "a bad row of its memory could not be replaced".to_owned(),
             ),
             Figure::EccErrors => {
-                let sentence = format!("ECC: {} uncorrected errors", whole(self.value));
+                let sentence = format!("uncorrected ECC errors: {}", whole(self.value));
                 (TroubleRank::HardwareError, sentence)
             }
             Figure::Leak => (TroubleRank::Leak, "memory leaks".to_owned()),

@@ -174,12 +174,12 @@ impl KnownExporter {
                 (
                     Figure::Free,
                     "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (host, uuid) \
-                     gputopmon_processes > 0 unless on (host, uuid) \
-                     gputopmon_gpu_memory_unaccounted_bytes > 0 unless on (host, uuid) \
-                     gputopmon_gpu_row_remap_failed > 0 unless on (host, uuid) \
-                     gputopmon_gpu_ecc_uncorrected_errors_total > 0 unless on (host, uuid) \
-                     (gputopmon_gpu_last_xid != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
-                     (host, uuid) gputopmon_gpu_last_xid_age_seconds <= 3600)",
+                     gputopmon_processes{$} > 0 unless on (host, uuid) \
+                     gputopmon_gpu_memory_unaccounted_bytes{$} > 0 unless on (host, uuid) \
+                     gputopmon_gpu_row_remap_failed{$} > 0 unless on (host, uuid) \
+                     gputopmon_gpu_ecc_uncorrected_errors_total{$} > 0 unless on (host, uuid) \
+                     (gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
+                     (host, uuid) gputopmon_gpu_last_xid_age_seconds{$} <= 3600)",
                 ),
                 (
                     Figure::Lost,
@@ -192,7 +192,7 @@ impl KnownExporter {
                 (
                     Figure::Xid,
                     "gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
-                     (host, uuid) gputopmon_gpu_last_xid_age_seconds <= 3600",
+                     (host, uuid) gputopmon_gpu_last_xid_age_seconds{$} <= 3600",
                 ),
                 (
                     Figure::RowRemapFailure,

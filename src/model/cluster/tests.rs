@@ -451,8 +451,8 @@ fn a_gpu_with_several_errors_of_the_hardware_is_one_sick_gpu() {
         server.troubles(),
         [
             "gpu-1:0 last Xid 48: memory error that ECC could not correct",
-            "gpu-1:0 ECC: 1 uncorrected errors",
-            "gpu-1:1 ECC: 7 uncorrected errors",
+            "gpu-1:0 uncorrected ECC errors: 1",
+            "gpu-1:1 uncorrected ECC errors: 7",
             "gpu-1:2 the hardware or its temperature slows it down",
         ]
     );
