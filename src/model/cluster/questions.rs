@@ -100,12 +100,15 @@ pub(super) fn ages(form: SeriesForm) -> SeriesQuestion {
     ))
 }
 
-/// Asks for the hosts whose samples have ended lately.
+/// Asks for the hosts whose samples have ended lately. A host whose GPUs have samples under another
+/// name has not ended: a pod is named anew at each start.
 pub(super) fn ended(form: SeriesForm) -> SeriesQuestion {
     let hosts = form.host_labels();
     let sign = form.sign("");
+    let uuids = form.exporter().uuid_labels.join(",");
     now(format!(
-        "group by ({hosts}) (last_over_time({sign}[{REMEMBERED}])) unless group by ({hosts}) ({sign})"
+        "group by ({hosts}) (last_over_time({sign}[{REMEMBERED}]) unless on ({uuids}) {sign}) unless \
+         group by ({hosts}) ({sign})"
     ))
 }
 
