@@ -235,7 +235,7 @@ fn nothing_is_asked_twice_while_it_is_not_answered() {
 
 #[test]
 fn the_next_round_comes_after_15_seconds_or_the_time_between_samples() {
-    for (samples, milliseconds) in [(300.0, 15_000), (20.0, 15_000), (10.0, 30_000)] {
+    for (samples, milliseconds) in [(120.0, 15_000), (8.0, 15_000), (4.0, 30_000)] {
         let mut lab = ClusterLab::unanswered(&THREE, (80, 24));
         lab.server.samples = samples;
         lab.answer();

@@ -25,7 +25,7 @@ pub(crate) struct ExampleCluster {
     pub(crate) hosts: Vec<ExampleHost>,
     /// The server's clock, in seconds since 1970.
     pub(crate) now: f64,
-    /// The number of samples of a GPU in five minutes.
+    /// The number of samples of a GPU in two minutes.
     pub(crate) samples: f64,
     /// The reason why its answers are not complete.
     pub(crate) warning: Option<&'static str>,
@@ -44,7 +44,7 @@ impl ExampleCluster {
         Self {
             hosts: names.into_iter().map(host).collect(),
             now: 1_795_780_000.0,
-            samples: 20.0,
+            samples: 8.0,
             warning: None,
         }
     }

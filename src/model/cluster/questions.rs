@@ -16,8 +16,9 @@ pub(super) const MOST_TROUBLES: usize = 200;
 /// The most users of all hosts.
 const MOST_OWNERS: usize = 100;
 
-/// The time in which samples are counted, to learn how often they come.
-pub(super) const COUNTED: Duration = Duration::from_mins(5);
+/// The time in which samples are counted, to learn how often they come. A server that has just started
+/// has too few for so long.
+pub(super) const COUNTED: Duration = Duration::from_mins(2);
 
 /// The time for which a host whose samples have ended is still listed at the start.
 const REMEMBERED: &str = "1h";

@@ -191,7 +191,7 @@ fn the_figures_of_a_host_are_in_bytes_percent_and_watts() {
         server.knows(RoundPart::OfHosts(form(DCGM), figure), labels, value);
     }
     server.knows(RoundPart::Ages(form(DCGM)), labels, 12.5);
-    server.knows(RoundPart::Samples, &[], 20.0);
+    server.knows(RoundPart::Samples, &[], 8.0);
     server.ask_totals();
     let expected = ClusterFigures {
         known: Some(0),
@@ -205,7 +205,7 @@ fn the_figures_of_a_host_are_in_bytes_percent_and_watts() {
         age: Some(Duration::from_millis(12_500)),
     };
     assert_eq!(server.host("gpu-1").figures, expected);
-    // 20 samples in 5 minutes.
+    // 8 samples in 2 minutes.
     assert_eq!(server.cluster.interval, Some(Duration::from_secs(15)));
 }
 
