@@ -151,9 +151,19 @@ impl TroubleLog {
 }
 
 impl App {
+    /// The hosts whose troubles count: as they are now, also while the screen stands still, and as they
+    /// were before a jump of a recording until it has ended.
+    fn watched_fleet(&self) -> &Fleet {
+        if self.is_jumping() {
+            self.data.shown()
+        } else {
+            self.data.live()
+        }
+    }
+
     /// Looks for troubles that are new, have changed or have ended.
     pub(in crate::app) fn update_troubles(&mut self) {
-        let fleet = self.data.live();
+        let fleet = self.watched_fleet();
         let hosts = fleet.hosts().flat_map(|(host, model)| {
             let silent = self.trouble(host).filter(|_| fleet.has_many());
             let silent = silent.map(|_| RankedTrouble::of_silence());
@@ -169,7 +179,7 @@ impl App {
         });
         let current = hosts.collect();
         let mut log = std::mem::take(&mut self.troubles);
-        log.update(self.data.live(), current);
+        log.update(self.watched_fleet(), current);
         self.troubles = log;
     }
 
@@ -242,7 +252,7 @@ impl App {
     }
 
     fn trouble_words(&self, host: HostKey, trouble: &RankedTrouble) -> String {
-        let fleet = self.data.live();
+        let fleet = self.watched_fleet();
         if trouble.rank == TroubleRank::Silent {
             return self.silence_words(host).unwrap_or_default();
         }
@@ -253,7 +263,7 @@ impl App {
     pub(crate) fn silence_words(&self, host: HostKey) -> Option<String> {
         let trouble = self.trouble(host)?;
         let words = self.host_words(host).unwrap_or_else(|| trouble.to_string());
-        let fleet = self.data.live();
+        let fleet = self.watched_fleet();
         let is_named =
             fleet.must_be_named(host) || matches!(trouble, HostTrouble::NeverAnswered(_));
         Some(if is_named {

@@ -161,6 +161,26 @@ fn keys_of_the_player_are_letters_while_text_is_typed() {
 }
 
 #[test]
+fn a_trouble_does_not_end_on_the_way_of_a_jump() {
+    let story = replay().pass(|mut host| {
+        host.gpus[0].health.remap_failed = Ok(true);
+        host
+    });
+    let named = |story: &Story| story.app.named_trouble().map(|named| named.text);
+    let before = named(&story);
+    assert!(before.is_some());
+    let story = story.report(PlayerReport::JumpBegan);
+    let story = story.pass(|mut host| {
+        host.gpus[0].health.remap_failed = Ok(false);
+        host
+    });
+    assert_eq!(named(&story), before);
+    let story = story.report(PlayerReport::Jumped);
+    assert_eq!(named(&story), None);
+    story.asks(&[]);
+}
+
+#[test]
 fn the_screen_stands_still_until_the_jump_is_done() {
     let story = replay().report(PlayerReport::JumpBegan);
     let story = story
