@@ -48,7 +48,7 @@ pub(crate) use self::growth::{
     Evidence, Forecast, Growing, MemoryDrop, Rate, describe_evidence, part_name,
 };
 pub use self::growth::{LeakDetector, LeakVerdict, PartedDetector};
-pub(crate) use self::health::{Severity, TroubleRank};
+pub(crate) use self::health::{Severity, TroubleRank, telling_xid};
 pub(crate) use self::held_idle::{HELD_IDLE_AFTER, HeldIdle};
 pub(crate) use self::history::{
     AllocatorHistory, Curve, GpuHistory, HistoryEvent, HistoryEventKind, MemoryHistory,

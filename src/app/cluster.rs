@@ -274,9 +274,12 @@ impl ClusterApp {
     }
 
     fn ask_for_totals(&mut self) -> ClusterEffect {
-        let round = self
-            .cluster
-            .totals_round(self.rounds.is_multiple_of(LOOKS_AGAIN));
+        let looks_again = self.rounds.is_multiple_of(LOOKS_AGAIN);
+        if looks_again && self.cluster.has_silent_hosts() {
+            // They may have other names now.
+            self.done.remove(&RoundKind::Ended);
+        }
+        let round = self.cluster.totals_round(looks_again);
         self.rounds = self.rounds.wrapping_add(1);
         self.ask(round)
     }

@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     pub(crate) has_more_troubles: bool,
     /// The hosts of each exporter that a better one reads too, by the same name or by another.
     twins: BTreeMap<SeriesForm, BTreeSet<ClusterHostId>>,
+    /// The twins with an error of the hardware that no better exporter tells of.
+    sick_twins: BTreeMap<ClusterHostId, ClusterHost>,
 }
 
 /// Whether the lack of a trouble means that there is none.
@@ -154,6 +156,11 @@ impl Cluster {
         clusters.any(|cluster| Some(cluster) != first)
     }
 
+    /// Whether some hosts have no samples now.
+    pub(crate) fn has_silent_hosts(&self) -> bool {
+        self.hosts.values().any(|host| host.is_silent)
+    }
+
     /// The time for which a host has had no samples; `None` while it has some. Zero where they ended
     /// before gputop first asked.
     pub(crate) fn silence(&self, host: &ClusterHost) -> Option<Duration> {
@@ -177,6 +184,7 @@ impl Cluster {
         let mut troubles: Vec<ClusterTrouble> = self
             .hosts
             .iter()
+            .chain(&self.sick_twins)
             .flat_map(|(id, host)| host.troubles(id, self.silence(host)))
             .collect();
         troubles.sort_by_key(|trouble| (trouble.rank.is_none(), trouble.rank));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Elapsed, Moment};
-use crate::protocol::snapshot::{Cause, Gpu, Missing, Throttle, Trouble};
+use crate::protocol::snapshot::{Cause, Gpu, Missing, Throttle, Trouble, Xid};
 
 /// How much the user should care about a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -259,6 +259,15 @@ fn recent_xids(gpu: &Gpu, now: Moment) -> impl Iterator<Item = u64> {
         .map(|xid| xid.code)
 }
 
+/// The latest Xid error of the hardware in the last hour; the latest of all without one.
+pub(crate) fn telling_xid(gpu: &Gpu, now: Moment) -> Option<&Xid> {
+    let xids = &gpu.health.xids;
+    let mut latest_first = xids.iter().rev();
+    latest_first
+        .find(|xid| now.since(xid.at) < XID_SHOWN_FOR && !is_of_a_program(xid.code))
+        .or(xids.last())
+}
+
 fn throttle_reasons(gpu: &Gpu) -> &[Throttle] {
     gpu.load.throttle.as_deref().unwrap_or_default()
 }
@@ -353,6 +362,20 @@ mod tests {
                 health.xids.push(Xid { at, code: 31 });
             },
         );
+    }
+
+    #[test]
+    fn the_xid_that_tells_is_one_of_the_hardware_for_an_hour() {
+        let mut host = host(1);
+        let at = host.at;
+        let gpu = &mut host.gpus[0];
+        let code = |gpu: &Gpu, now: Moment| telling_xid(gpu, now).map(|xid| xid.code);
+        assert_eq!(code(gpu, at), None);
+        gpu.health
+            .xids
+            .extend([79, 45].map(|code| Xid { at, code }));
+        assert_eq!(code(gpu, at), Some(79));
+        assert_eq!(code(gpu, at.after(XID_SHOWN_FOR)), Some(45));
     }
 
     #[test]

@@ -102,6 +102,25 @@ def check(kind: str, gputop: pathlib.Path, folder: pathlib.Path) -> bool:
     words = ["24 GPUs", "pod-b0", "pod-b1", "pod-b2"]
     sees("without it they have the other names again", screen, words, "10.0.0.9")
     screen.end()
+    # Some targets of an exporter have a label that names the host, and others have none.
+    running.clear()
+    running["smi"] = texts(HOSTS[2:], dialects.NvidiaSmi(), "")
+    running["named"] = texts(HOSTS[1:2], dialects.NvidiaSmi(), "")
+    running["gputop"] = texts(HOSTS[:1], dialects.Gputop(), "node-")
+    running["dcgm"] = texts(HOSTS[:2], dialects.Dcgm(), "pod-c")
+    names["/named"] = ("10.0.0.8:9835", "smi")
+    named = servers.scrape_configuration(address, list(names), "1s", False, names)
+    server.reload(named.replace('"path": "/named",', '"path": "/named", "node": "worker-1",'))
+    for series, count in [
+        ('nvidia_smi_memory_used_bytes{node="worker-1"}', 8),
+        ("DCGM_FI_DEV_FB_USED", 16),
+        ("gputopmon_gpu_info", 8),
+    ]:
+        servers.wait(series, lambda: len(server.query(series)) == count)  # noqa: B023
+    screen = view()
+    words = ["3 hosts", "24 GPUs", "node-0", "pod-c1", "10.0.0.9"]
+    sees("hosts with and without a name of their own", screen, words, "worker-1")
+    screen.end()
     server.end()
     here.shutdown()
     return passed

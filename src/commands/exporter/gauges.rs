@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::metrics::{Exposition, Metric, SampleLabels};
 use super::sample_values::{is_leak, leftover_memory, ratio, word};
 use crate::base::units::Watts;
-use crate::model::{GpuOrProcess, HeldIdle, HostModel, RankedTrouble, TroubleRank};
+use crate::model::{GpuOrProcess, HeldIdle, HostModel, RankedTrouble, TroubleRank, telling_xid};
 use crate::output::judged;
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot, Throttle};
 
@@ -214,7 +214,7 @@ fn add_errors(
     out.add_known(Metric::GpuEccUncorrected, labels, health.ecc_uncorrected);
     let remap_failed = health.remap_failed.map(u8::from);
     out.add_known(Metric::GpuRowRemapFailed, labels, remap_failed);
-    if let Some(xid) = health.xids.last() {
+    if let Some(xid) = telling_xid(gpu, model.now()) {
         out.add(Metric::GpuLastXid, labels, xid.code);
         let age = model.now().since(xid.at) + since_line;
         out.add(Metric::GpuLastXidAge, labels, age.as_secs_f64());

@@ -82,7 +82,7 @@ metrics! {
     GpuPowerLimit: Gauge "gpu_power_limit_watts", "The power limit in force.";
     GpuSmClock: Gauge "gpu_sm_clock_hertz", "Clock of the streaming multiprocessors.";
     GpuThrottled: Gauge "gpu_throttled", "1 while this reason lowers the clock, 0 while it does not.";
-    GpuLastXid: Gauge "gpu_last_xid", "The latest Xid error that the driver reported while gputop ran; absent without one.";
+    GpuLastXid: Gauge "gpu_last_xid", "The latest Xid error that the driver reported while gputop ran, one of the hardware in the last hour before later ones of programs; absent without one.";
     GpuLastXidAge: Gauge "gpu_last_xid_age_seconds", "The time since that Xid error.";
     GpuEccUncorrected: Counter "gpu_ecc_uncorrected_errors_total", "Memory errors that ECC could not correct, since the driver was loaded.";
     GpuRowRemapFailed: Gauge "gpu_row_remap_failed", "1 if the GPU could not replace a bad row of its memory, 0 if not.";

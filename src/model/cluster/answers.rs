@@ -32,6 +32,9 @@ const MOST_OWNERS: usize = 16;
 /// just started has few samples.
 const INTERVALS: (f64, f64) = (1.0, 60.0);
 
+/// The seconds for which the server surely remembers a host whose samples have ended.
+const ENDED_LATELY: f64 = 3000.0;
+
 /// The figures and the troubles of a host in one round.
 struct FoundHost {
     selector: HostSelector,
@@ -88,6 +91,7 @@ impl Cluster {
         let mut found: BTreeMap<ClusterHostId, FoundHost> = BTreeMap::new();
         let mut owners: BTreeMap<Text, usize> = BTreeMap::new();
         self.has_more_troubles = false;
+        let mut sick_twins = BTreeMap::new();
         // An exporter that no better one is beside has no twins any more.
         self.twins.retain(|form, _| {
             let mut parts = parts.clone();
@@ -125,10 +129,8 @@ impl Cluster {
                 }
                 RoundPart::Troubles(form, figure) => {
                     self.has_more_troubles |= answer.series.len() >= MOST_TROUBLES;
-                    each_host(&mut found, form, answer, |host, series, value| {
-                        let gpu = gpu_key(form, series);
-                        host.flags.push(GpuFlag { gpu, figure, value });
-                    });
+                    let twins = self.twins.get(&form);
+                    take_troubles(&mut found, &mut sick_twins, twins, (form, figure), answer);
                 }
                 RoundPart::Ages(form) => each_host(&mut found, form, answer, |host, _, value| {
                     host.figures.age = span(value);
@@ -151,6 +153,7 @@ impl Cluster {
         }
         let before = (self.forms.len(), self.hosts.is_empty());
         self.take_found(found, &refused);
+        self.sick_twins = sick_twins;
         if knows_forms {
             self.forms = forms.into_iter().collect();
         }
@@ -217,15 +220,21 @@ impl Cluster {
     ) {
         let mut found: BTreeMap<ClusterHostId, BTreeMap<ClusterGpuKey, ClusterGpu>> =
             BTreeMap::new();
+        let hosts = &self.hosts;
         let mut each =
             |form: SeriesForm,
              answer: &SeriesAnswer,
              take: &mut dyn FnMut(&mut ClusterGpu, &Series, f64)| {
                 for series in &answer.series {
-                    let (Some((id, _)), Some(value)) = (host_of(form, series), value_of(series))
+                    let (Some((id, selector)), Some(value)) =
+                        (host_of(form, series), value_of(series))
                     else {
                         continue;
                     };
+                    // Another exporter may read the same host.
+                    if hosts.get(&id).is_none_or(|host| host.selector != selector) {
+                        continue;
+                    }
                     let gpus = found.entry(id).or_default();
                     let key = gpu_key(form, series);
                     if gpus.len() < MOST_GPUS || gpus.contains_key(&key) {
@@ -313,15 +322,23 @@ impl Cluster {
         }
     }
 
+    /// Adds the hosts whose samples ended lately, and forgets those that have samples under another
+    /// name.
     fn take_ended<'a>(&mut self, parts: impl Iterator<Item = (RoundPart, &'a SeriesAnswer)>) {
+        let mut ended: BTreeMap<SeriesForm, BTreeSet<ClusterHostId>> = BTreeMap::new();
         for (part, answer) in parts {
             let RoundPart::Ended(form) = part else {
                 continue;
             };
+            if is_refused(answer) {
+                continue;
+            }
+            let ended = ended.entry(form).or_default();
             for series in &answer.series {
                 let Some((id, selector)) = host_of(form, series) else {
                     continue;
                 };
+                ended.insert(id.clone());
                 if self.hosts.len() < MOST_HOSTS {
                     self.hosts.entry(id).or_insert_with(|| ClusterHost {
                         is_silent: true,
@@ -330,6 +347,14 @@ impl Cluster {
                 }
             }
         }
+        let now = self.now;
+        self.hosts.retain(|id, host| {
+            let seen = now.zip(host.last_seen);
+            let is_remembered = seen.is_some_and(|(now, seen)| now - seen < ENDED_LATELY);
+            let is_asked = |ended: &BTreeSet<ClusterHostId>| !ended.contains(id);
+            let has_other_name = ended.get(&host.selector.form).is_some_and(is_asked);
+            !(host.is_silent && is_remembered && has_other_name)
+        });
         self.name_hosts();
     }
 
@@ -410,6 +435,45 @@ fn take_hosts(
             flags: Vec::new(),
         });
     }
+}
+
+/// Adds the troubles of an answer to their hosts. An error of the hardware counts whichever exporter
+/// tells of it, but once for each GPU.
+fn take_troubles(
+    found: &mut BTreeMap<ClusterHostId, FoundHost>,
+    sick_twins: &mut BTreeMap<ClusterHostId, ClusterHost>,
+    twins: Option<&BTreeSet<ClusterHostId>>,
+    (form, figure): (SeriesForm, Figure),
+    answer: &SeriesAnswer,
+) {
+    let flags = found.values().flat_map(|host| &host.flags);
+    let flags = flags.chain(sick_twins.values().flat_map(|host| &host.flags));
+    let known: BTreeSet<String> = flags
+        .filter(|flag| flag.figure == figure && !flag.gpu.uuid.is_empty())
+        .map(|flag| bare_uuid(&flag.gpu).to_owned())
+        .collect();
+    for series in &answer.series {
+        let (Some((id, selector)), Some(value)) = (host_of(form, series), value_of(series)) else {
+            continue;
+        };
+        let gpu = gpu_key(form, series);
+        let is_news = figure.is_of_hardware() && !known.contains(bare_uuid(&gpu));
+        let flag = GpuFlag { gpu, figure, value };
+        match found.get_mut(&id) {
+            Some(host) if host.selector == selector || is_news => host.flags.push(flag),
+            None if is_news && twins.is_some_and(|twins| twins.contains(&id)) => {
+                let new = || ClusterHost::new(selector);
+                let twin = sick_twins.entry(id).or_insert_with(new);
+                twin.flags.push(flag);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The UUID of a GPU without the beginning that one exporter leaves out.
+fn bare_uuid(gpu: &ClusterGpuKey) -> &str {
+    gpu.uuid.strip_prefix("GPU-").unwrap_or(&gpu.uuid)
 }
 
 /// Passes each series of an answer to its host, if the same exporter reads that.

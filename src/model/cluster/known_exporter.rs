@@ -515,6 +515,16 @@ impl SeriesForm {
         format!("{sign}{{{}}}", all.join(","))
     }
 
+    /// The series that each GPU has, without those that another form names the hosts of.
+    pub(super) fn sign_of_named(self, selected: &str) -> String {
+        let all = self.sign(selected);
+        if self.by_instance {
+            return all;
+        }
+        let without = format!("{selected},{}", self.without_host());
+        format!("{all} unless {}", self.sign(&without))
+    }
+
     fn filled(self, template: &str, selected: &str) -> String {
         template.replace('$', &self.matchers(selected))
     }

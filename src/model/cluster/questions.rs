@@ -23,6 +23,9 @@ pub(super) const COUNTED: Duration = Duration::from_mins(2);
 /// The time for which a host whose samples have ended is still listed at the start.
 const REMEMBERED: &str = "1h";
 
+/// The pattern of a UUID. GPUs of other makers may share an identifier, which has another form.
+const UUID: &str = "[0-9a-f]{8}-.+";
+
 fn now(expression: String) -> SeriesQuestion {
     SeriesQuestion {
         expression,
@@ -65,31 +68,37 @@ pub(super) fn gpus(form: SeriesForm) -> SeriesQuestion {
     ))
 }
 
-/// Asks for the hosts with a GPU that these other exporters read too: its UUID says so, whatever
+/// Asks for the hosts all of whose GPUs these other exporters read too: the UUIDs say so, whatever
 /// name each of them gives the host.
 pub(super) fn twins(form: SeriesForm, others: &[SeriesForm]) -> SeriesQuestion {
     let hosts = form.host_labels();
-    let others: Vec<String> = others.iter().map(|other| uuids(*other, "")).collect();
+    let own = uuids(form, &format!("{hosts},"));
     now(format!(
-        "group by ({hosts}) (({}) and on (gputop_uuid) ({}))",
-        uuids(form, &format!("{hosts},")),
-        others.join(" or ")
+        "group by ({hosts}) ({own}) unless group by ({hosts}) (({own}) unless on (gputop_uuid) ({}))",
+        all_uuids(others)
     ))
 }
 
+/// The UUIDs of the GPUs that these exporters read, as the label `gputop_uuid`.
+fn all_uuids(forms: &[SeriesForm]) -> String {
+    let all: Vec<String> = forms.iter().map(|form| uuids(*form, "")).collect();
+    all.join(" or ")
+}
+
 /// The UUIDs of the GPUs as the label `gputop_uuid`, beside these labels, each followed by a comma.
-/// GPUs of other makers may share an identifier, which no UUID begins as.
 fn uuids(form: SeriesForm, labels: &str) -> String {
     let of_label = |label: &&str| {
-        let series = form.sign(&format!("{label}=~\"(GPU-)?[0-9a-f]{{8}}-.+\""));
-        // One exporter leaves out the beginning.
-        format!(
-            "label_replace(group by ({labels}{label}) ({series}), \"gputop_uuid\", \"$1\", \"{label}\", \
-             \"(?:GPU-)?(.+)\")"
-        )
+        let series = form.sign_of_named(&format!("{label}=~\"(GPU-)?{UUID}\""));
+        with_uuid(&format!("group by ({labels}{label}) ({series})"), label)
     };
     let all: Vec<String> = form.exporter().uuid_labels.iter().map(of_label).collect();
     all.join(" or ")
+}
+
+/// Gives series the label `gputop_uuid` where this label holds a UUID. One exporter leaves out the
+/// beginning.
+fn with_uuid(series: &str, label: &str) -> String {
+    format!("label_replace({series}, \"gputop_uuid\", \"$1\", \"{label}\", \"(?:GPU-)?({UUID})\")")
 }
 
 /// Asks for the age of the oldest sample of each host, in seconds.
@@ -102,14 +111,21 @@ pub(super) fn ages(form: SeriesForm) -> SeriesQuestion {
 }
 
 /// Asks for the hosts whose samples have ended lately. A host whose GPUs have samples under another
-/// name has not ended: a pod is named anew at each start.
-pub(super) fn ended(form: SeriesForm) -> SeriesQuestion {
+/// name has not ended, whichever of all exporters has them: a pod is named anew at each start.
+pub(super) fn ended(form: SeriesForm, all: &[SeriesForm]) -> SeriesQuestion {
     let hosts = form.host_labels();
     let sign = form.sign("");
-    let uuids = form.exporter().uuid_labels.join(",");
+    let labels = form.exporter().uuid_labels;
+    let mut past = format!(
+        "group by ({hosts},{}) (last_over_time({sign}[{REMEMBERED}]))",
+        labels.join(",")
+    );
+    for label in labels {
+        past = with_uuid(&past, label);
+    }
     now(format!(
-        "group by ({hosts}) (last_over_time({sign}[{REMEMBERED}]) unless on ({uuids}) {sign}) unless \
-         group by ({hosts}) ({sign})"
+        "group by ({hosts}) ({past} unless on (gputop_uuid) ({})) unless group by ({hosts}) ({sign})",
+        all_uuids(all)
     ))
 }
 

@@ -168,7 +168,8 @@ impl Cluster {
     pub(crate) fn ended_round(&self) -> ClusterRound {
         let mut round = ClusterRound::new(RoundKind::Ended, Vec::new());
         for form in &self.forms {
-            round.add(RoundPart::Ended(*form), Some(questions::ended(*form)));
+            let question = questions::ended(*form, &self.forms);
+            round.add(RoundPart::Ended(*form), Some(question));
         }
         round
     }

@@ -87,17 +87,98 @@ fn the_figures_of_a_host_come_from_the_exporter_that_counts_for_it() {
 }
 
 #[test]
-fn hosts_are_the_same_where_two_exporters_read_a_gpu_of_the_same_uuid() {
-    let question = questions::twins(form_by_instance(SMI), &[form(GPUTOP), form(DCGM)]);
+fn hosts_are_the_same_where_better_exporters_read_all_gpus_of_the_same_uuids() {
+    let question = questions::twins(form_by_instance(SMI), &[form(DCGM)]).expression;
+    let own = "label_replace(group by (cluster,instance,uuid) \
+               (nvidia_smi_memory_used_bytes{hostname=\"\",host=\"\",nodename=\"\",node=\"\",\
+               uuid=~\"(GPU-)?[0-9a-f]{8}-.+\"}), \"gputop_uuid\", \"$1\", \"uuid\", \
+               \"(?:GPU-)?([0-9a-f]{8}-.+)\")";
+    // A series without a label that names the host is one of another form.
+    let other = "label_replace(group by (UUID) (DCGM_FI_DEV_FB_USED{UUID=~\"(GPU-)?[0-9a-f]{8}-.+\"} unless \
+                 DCGM_FI_DEV_FB_USED{UUID=~\"(GPU-)?[0-9a-f]{8}-.+\",hostname=\"\",Hostname=\"\"}), \
+                 \"gputop_uuid\", \"$1\", \"UUID\", \"(?:GPU-)?([0-9a-f]{8}-.+)\")";
     assert_eq!(
-        question.expression,
-        "group by (cluster,instance) ((label_replace(group by (cluster,instance,uuid) \
-         (nvidia_smi_memory_used_bytes{hostname=\"\",host=\"\",nodename=\"\",node=\"\",\
-         uuid=~\"(GPU-)?[0-9a-f]{8}-.+\"}), \"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?(.+)\")) \
-         and on (gputop_uuid) \
-         (label_replace(group by (uuid) (gputopmon_gpu_info{gpu!~\".*:.*\",\
-         uuid=~\"(GPU-)?[0-9a-f]{8}-.+\"}), \"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?(.+)\") or \
-         label_replace(group by (UUID) (DCGM_FI_DEV_FB_USED{UUID=~\"(GPU-)?[0-9a-f]{8}-.+\"}), \
-         \"gputop_uuid\", \"$1\", \"UUID\", \"(?:GPU-)?(.+)\")))"
+        question,
+        format!(
+            "group by (cluster,instance) ({own}) unless group by (cluster,instance) \
+             (({own}) unless on (gputop_uuid) ({other}))"
+        )
     );
+    let ended = questions::ended(form_by_instance(SMI), &[form(DCGM)]).expression;
+    let expected = format!(
+        "[1h])), \"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?([0-9a-f]{{8}}-.+)\") \
+                            unless on (gputop_uuid) ({other})) unless group by (cluster,instance) ("
+    );
+    assert!(ended.contains(&expected), "{ended}");
+}
+
+#[test]
+fn an_error_of_the_hardware_counts_whichever_exporter_tells_of_it_once() {
+    let pod: LabelList<'_> = &[("Hostname", "pod-1")];
+    let mut server =
+        AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")], &[("host", "gpu-2")]]);
+    server.adds(DCGM, false, &[pod, &[("Hostname", "gpu-2")]]);
+    server.knows(RoundPart::Twins(form(DCGM)), pod, 1.0);
+    let xid = |sign| RoundPart::Troubles(form(sign), Figure::Xid);
+    let both: LabelList<'_> = &[("host", "gpu-1"), ("gpu", "0"), ("uuid", "GPU-a")];
+    server.knows(xid(GPUTOP), both, 48.0);
+    for (host, gpu, uuid) in [
+        ("pod-1", "0", "GPU-a"),
+        ("pod-1", "1", "GPU-b"),
+        ("gpu-2", "3", "GPU-c"),
+    ] {
+        let labels: LabelList<'_> = &[("Hostname", host), ("gpu", gpu), ("UUID", uuid)];
+        server.knows(xid(DCGM), labels, 79.0);
+    }
+    server.ask_totals();
+    assert_eq!(server.names(), ["gpu-1", "gpu-2"]);
+    assert_eq!(
+        server.troubles(),
+        [
+            "gpu-1:0 last Xid 48: memory error that ECC could not correct",
+            "gpu-2:3 last Xid 79: fell off the bus",
+            "pod-1:1 last Xid 79: fell off the bus",
+        ]
+    );
+}
+
+#[test]
+fn the_gpus_of_a_host_come_from_the_exporter_that_counts_for_it() {
+    let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
+    server.adds(SMI, true, &[&[("instance", "gpu-1:9835")]]);
+    let used = |form| RoundPart::OfGpus(form, Figure::MemoryUsed);
+    let of_gputop: LabelList<'_> = &[("host", "gpu-1"), ("gpu", "0"), ("uuid", "GPU-a")];
+    server.knows(used(form(GPUTOP)), of_gputop, 2.0 * GIB);
+    let of_smi: LabelList<'_> = &[("instance", "gpu-1:9835"), ("uuid", "a")];
+    server.knows(used(form_by_instance(SMI)), of_smi, 3.0 * GIB);
+    server.ask_totals();
+    let round = server.cluster.all_gpus_round();
+    let answers = server.answers(&round);
+    server.cluster.take(&round, &answers);
+    let gpus = server.host("gpu-1").gpus.iter();
+    let used: Vec<Option<Bytes>> = gpus.map(|gpu| gpu.memory_used).collect();
+    assert_eq!(used, [Some(Bytes::from_gib(2))]);
+}
+
+#[test]
+fn a_silent_host_whose_gpus_have_samples_under_another_name_is_forgotten() {
+    let hosts: [LabelList<'_>; 3] = [
+        &[("Hostname", "pod-a")],
+        &[("Hostname", "gpu-2")],
+        &[("Hostname", "gpu-3")],
+    ];
+    let mut server = AskedServer::with(DCGM, false, &hosts);
+    server.ask_totals();
+    // One pod has a new name, and one host is lost.
+    server.known.clear();
+    server.adds(DCGM, false, &[&[("Hostname", "pod-b")], hosts[1]]);
+    server.now += 60.0;
+    server.ask_totals();
+    assert_eq!(server.names(), ["gpu-2", "gpu-3", "pod-a", "pod-b"]);
+    assert!(server.cluster.has_silent_hosts());
+    server.knows(RoundPart::Ended(form(DCGM)), hosts[2], 1.0);
+    let round = server.cluster.ended_round();
+    let answers = server.answers(&round);
+    server.cluster.take(&round, &answers);
+    assert_eq!(server.names(), ["gpu-2", "gpu-3", "pod-b"]);
 }
