@@ -156,6 +156,12 @@ impl Cluster {
         clusters.any(|cluster| Some(cluster) != first)
     }
 
+    /// The number of GPUs with an error of the hardware that only an exporter tells of whose name of
+    /// the host is not listed.
+    pub(crate) fn sick_elsewhere(&self) -> usize {
+        self.sick_twins.values().map(ClusterHost::sick).sum()
+    }
+
     /// Whether some hosts have no samples now.
     pub(crate) fn has_silent_hosts(&self) -> bool {
         self.hosts.values().any(|host| host.is_silent)

@@ -112,8 +112,10 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     } else {
         format!(" ({})", details.join(", "))
     };
-    if totals.sick > 0 {
-        parts.push((format!(" {has_more}{} sick ", totals.sick), theme.alarm()));
+    // The others are free or busy under the listed name of their host.
+    let sick = totals.sick + app.cluster.sick_elsewhere();
+    if sick > 0 {
+        parts.push((format!(" {has_more}{sick} sick "), theme.alarm()));
     }
     // At first only the GPUs are counted.
     if known == 0 {

@@ -351,8 +351,8 @@ impl Cluster {
         self.hosts.retain(|id, host| {
             let seen = now.zip(host.last_seen);
             let is_remembered = seen.is_some_and(|(now, seen)| now - seen < ENDED_LATELY);
-            let is_asked = |ended: &BTreeSet<ClusterHostId>| !ended.contains(id);
-            let has_other_name = ended.get(&host.selector.form).is_some_and(is_asked);
+            let ended = ended.get(&host.selector.form);
+            let has_other_name = ended.is_some_and(|ended| !ended.contains(id));
             !(host.is_silent && is_remembered && has_other_name)
         });
         self.name_hosts();

@@ -515,7 +515,8 @@ impl SeriesForm {
         format!("{sign}{{{}}}", all.join(","))
     }
 
-    /// The series that each GPU has, without those that another form names the hosts of.
+    /// The series that each GPU has, without those of the other form of the exporter, which do not
+    /// name the host.
     pub(super) fn sign_of_named(self, selected: &str) -> String {
         let all = self.sign(selected);
         if self.by_instance {

@@ -140,6 +140,7 @@ fn an_error_of_the_hardware_counts_whichever_exporter_tells_of_it_once() {
             "pod-1:1 last Xid 79: fell off the bus",
         ]
     );
+    assert_eq!(server.cluster.sick_elsewhere(), 1);
 }
 
 #[test]
