@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::text::Argv;
 use crate::base::units::Percent;
-use crate::protocol::snapshot::example;
+use crate::protocol::snapshot::{ProcessLoad, example};
 
 /// A host with a data loader worker that keeps a GPU open after its trainer ended, and a trainer of
 /// another user.
@@ -106,6 +106,9 @@ fn a_process_that_ended_or_waits_is_read_once_more_before_it_is_reported() {
         (process.load.state, process.load.threads) = (Ok(State::Zombie), Ok(1));
     };
     check_first_and_second_reading(ends, false, Exit::Found, &[]);
+    // It ended after the driver listed it, and the driver was not asked since.
+    let ended = |process: &mut Process| process.load = ProcessLoad::missing(Missing::Gone);
+    check_first_and_second_reading(ended, false, Exit::Success, &[]);
     let waits = |process: &mut Process| process.load.state = Ok(State::DiskSleep);
     check_first_and_second_reading(waits, true, Exit::Success, &[]);
     let hangs = |process: &mut Process| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::{Verdict, VerdictKind};
-use crate::protocol::snapshot::{ArgvDelay, Process, State};
+use crate::protocol::snapshot::{ArgvDelay, Missing, Process, State};
 
 /// The processes that were asked for, and that could not be seen or judged, by the reason.
 #[derive(Default)]
@@ -30,13 +30,15 @@ impl<'a> UnseenProcesses<'a> {
             matches!(verdict.kind, VerdictKind::Foreign { .. }),
             matches!(verdict.kind, VerdictKind::Ghost { .. }),
         );
+        let has_ended = process.load.state == Err(Missing::Gone);
         let is_unreadable = (process.load.state.is_err() || process.facts.parent.is_err())
             && !is_foreign
-            && !is_ghost;
+            && !is_ghost
+            && !has_ended;
         let waits = process.load.state == Ok(State::DiskSleep);
         let is_undecided = verdict.undecided_for.is_some_and(|span| {
             // A process that began to wait or ended just now is an everyday sight.
-            let is_new = span < LASTS && (waits || verdict.is_suspect());
+            let is_new = span < LASTS && (waits || has_ended || verdict.is_suspect());
             !is_new || !is_all
         });
         let delay = process.facts.argv_delay;

@@ -183,6 +183,7 @@ impl ProcessView<'_> {
                 record.dead_since == Some(self.snapshot.at)
             }
             VerdictKind::TooSoon if process.id.start_ticks.is_none() => true,
+            VerdictKind::TooSoon if process.load.state == Err(Missing::Gone) => true,
             VerdictKind::TooSoon
                 if record.activity == Activity::Unknown || process.awaits_arguments() =>
             {
