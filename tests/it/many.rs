@@ -133,10 +133,9 @@ fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_other
     );
     let report = json(&host.run(["--json", "--timeout", "1m"]));
     let count = |gpu: usize| {
-        report["gpus"][gpu]["processes"]
-            .as_array()
-            .expect("a list")
-            .len()
+        let gpu = &report["gpus"][gpu];
+        let processes = gpu["processes"].as_array();
+        processes.unwrap_or_else(|| panic!("{gpu:#}")).len()
     };
     assert_eq!((count(0), count(1)), (0, 2048));
     let health = |gpu: usize| &report["gpus"][gpu]["health"];

@@ -98,7 +98,7 @@ fn a_process_that_ends_while_its_gpu_hangs_keeps_its_name_and_ends_once() {
     terminal.wait_for_frames(5);
     let pid = host.start_sleep(0, 3 * GIB);
     terminal.wait_for("sleep 1000");
-    host.change(|world| world.faults = vec![Fault::hang("*")]);
+    host.change(|world| world.faults = vec![Fault::hang("*").on(0)]);
     terminal.wait_for("GPU 0 hung");
     host.process(pid).handle.kill();
     host.process(pid).wait();

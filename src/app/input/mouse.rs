@@ -16,7 +16,6 @@ use crate::app::page::{LABEL, NewsId, Page, PageLine, night};
 use crate::app::{App, List};
 use crate::base::time::ViewerTime;
 use crate::protocol::host_key::HostKey;
-use crate::protocol::playback::PlayerCommand;
 
 const WHEEL: isize = 3;
 
@@ -179,11 +178,10 @@ impl App {
         let at = night::window(model, columns).moment(column.min(columns.saturating_sub(1)));
         if self.options.is_recording {
             let behind = model.now().since(at);
-            let now = self.replay.as_ref()?.at?;
             let behind = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
-            return Some(Effect::Play(vec![PlayerCommand::Jump(
-                now.saturating_sub(behind),
-            )]));
+            let replay = self.replay.as_mut()?;
+            let target = replay.at?.saturating_sub(behind);
+            return Some(Effect::Play(vec![replay.jump(target)]));
         }
         self.graph.chosen_span = Some(HOUR);
         self.graph.point(at, host, model);

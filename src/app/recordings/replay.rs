@@ -50,6 +50,8 @@ pub(crate) struct Replay {
     pub speed: Speed,
     /// The time of the latest line, in milliseconds since 1970; `None` before the first line.
     pub at: Option<u64>,
+    /// The target of the latest jump that was asked for; `None` when it is done or refused.
+    target: Option<u64>,
     /// Whether a jump is under way.
     is_jumping: bool,
     /// The jump to an event that waits until the outline of the recording is known so far; `None`
@@ -68,12 +70,24 @@ impl Replay {
             is_paused: false,
             speed,
             at: None,
+            target: None,
             is_jumping: false,
             waiting: None,
             has_ended: false,
             timeline: Timeline::default(),
             problem: None,
         }
+    }
+
+    /// Asks for a jump.
+    pub(in crate::app) fn jump(&mut self, target: u64) -> PlayerCommand {
+        self.target = Some(target);
+        PlayerCommand::Jump(target)
+    }
+
+    /// The time from which the next key goes on: keys may come faster than jumps are done.
+    fn position(&self) -> Option<u64> {
+        self.target.or(self.at)
     }
 
     /// The words of the header.
@@ -133,7 +147,10 @@ impl App {
             PlayerReport::At(unix_ms) => return self.recording_at(unix_ms),
             PlayerReport::JumpBegan => self.begin_jump(),
             PlayerReport::Jumped => self.end_jump(),
-            PlayerReport::JumpRefused(reason) => self.notice.set(reason.as_str()),
+            PlayerReport::JumpRefused(reason) => {
+                self.replay.as_mut()?.target = None;
+                self.notice.set(reason.as_str());
+            }
         }
         None
     }
@@ -150,7 +167,7 @@ impl App {
         let Some(replay) = &mut self.replay else {
             return;
         };
-        replay.is_jumping = false;
+        (replay.is_jumping, replay.target) = (false, None);
         self.data.resume();
         self.lost.clear();
         self.alerts.restart(self.data.live_mut(), &self.options);
@@ -198,8 +215,9 @@ impl App {
     pub(in crate::app) fn click_timeline(&mut self, x: u16) -> Option<Effect> {
         let bar = self.timeline_bar()?;
         let column = usize::from(x.checked_sub(bar.x)?);
-        let target = self.replay.as_ref()?.timeline.target(column, bar.width)?;
-        Some(Effect::Play(vec![PlayerCommand::Jump(target)]))
+        let replay = self.replay.as_mut()?;
+        let target = replay.timeline.target(column, bar.width)?;
+        Some(Effect::Play(vec![replay.jump(target)]))
     }
 
     /// Carries out an intent of the keys of a replay.
@@ -229,10 +247,10 @@ impl App {
             Steering::Step(_) => {
                 replay.is_paused = true;
                 // The latest line before this moment is that of the pass before.
-                let before = replay.at?.saturating_sub(1);
+                let before = replay.position()?.saturating_sub(1);
                 return Some(Effect::Play(vec![
                     PlayerCommand::Pause,
-                    PlayerCommand::Jump(before),
+                    replay.jump(before),
                 ]));
             }
             Steering::Speed(by) => {
@@ -247,8 +265,8 @@ impl App {
             Steering::JumpBy(minutes) => {
                 let by = Duration::from_mins(minutes.unsigned_abs());
                 let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-                let at = replay.at?;
-                PlayerCommand::Jump(if minutes < 0 {
+                let at = replay.position()?;
+                replay.jump(if minutes < 0 {
                     at.saturating_sub(by)
                 } else {
                     at.saturating_add(by)
@@ -271,7 +289,7 @@ impl App {
         let replay = self.replay.as_mut()?;
         let noun = if alerts { "alert" } else { "event" };
         let side = if by > 0 { "after" } else { "before" };
-        let at = replay.at?;
+        let at = replay.position()?;
         let next = replay.timeline.next_event(at, by, alerts);
         let is_known = if by > 0 {
             next.is_some()
@@ -295,12 +313,12 @@ impl App {
             clock.seconds(event.unix_ms),
             event.sentence
         ));
-        Some(Effect::Play(vec![PlayerCommand::Jump(target)]))
+        Some(Effect::Play(vec![replay.jump(target)]))
     }
 
     /// Jumps to the time that the user typed. Says so if it is no time.
     fn jump_to_typed_time(&mut self) -> Option<Effect> {
-        let at = self.replay.as_ref()?.at?;
+        let at = self.replay.as_ref()?.position()?;
         let Some(Mode::JumpTime(input)) = self.modes.close() else {
             return None;
         };
@@ -308,7 +326,7 @@ impl App {
             return None;
         }
         match RecordedClock::of_first_host(self.fleet()).parse(input.value(), at) {
-            Ok(target) => Some(Effect::Play(vec![PlayerCommand::Jump(target)])),
+            Ok(target) => Some(Effect::Play(vec![self.replay.as_mut()?.jump(target)])),
             Err(problem) => {
                 self.notice.set(problem);
                 None

@@ -99,7 +99,9 @@ fn keys_steer_the_player() {
     let story = story
         .keys(",")
         .plays(&[PlayerCommand::Pause, PlayerCommand::Jump(at - 1)]);
-    let story = story.keys(")").plays(&[PlayerCommand::Jump(at + 60_000)]);
+    // A key that comes before the jump is done goes on from its target.
+    let at = at - 1 + 60_000;
+    let story = story.keys(")").plays(&[PlayerCommand::Jump(at)]);
     let story = story
         .keys("+")
         .plays(&[PlayerCommand::Speed(Speed::Times(2.0))]);
@@ -136,6 +138,7 @@ fn a_jump_to_an_event_waits_until_the_recording_is_read_so_far() {
     story = story
         .plays(&jump(10))
         .report(PlayerReport::At(at + 20_000))
+        .report(PlayerReport::Jumped)
         .keys("{")
         .asks(&[]);
     story.event(event(15));
@@ -144,6 +147,7 @@ fn a_jump_to_an_event_waits_until_the_recording_is_read_so_far() {
     story.event(event(30));
     story = story
         .plays(&jump(15))
+        .report(PlayerReport::JumpRefused("no file".into()))
         .report(PlayerReport::At(at + 40_000))
         .keys("!")
         .asks(&[]);
