@@ -91,7 +91,8 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
     let mut parts = vec![(count(totals.hosts, "host"), theme.accent())];
     let known = totals.gpus.saturating_sub(totals.unknown);
-    let busy = known.saturating_sub(totals.free + totals.sick);
+    let sick = totals.sick + app.cluster.sick_elsewhere();
+    let busy = known.saturating_sub(totals.free + sick);
     let gpus = count(totals.gpus, "GPU");
     let has_more = if app.cluster.has_more_troubles {
         "≥ "
@@ -112,8 +113,6 @@ fn draw_header(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     } else {
         format!(" ({})", details.join(", "))
     };
-    // The others are free or busy under the listed name of their host.
-    let sick = totals.sick + app.cluster.sick_elsewhere();
     if sick > 0 {
         parts.push((format!(" {has_more}{sick} sick "), theme.alarm()));
     }

@@ -23,6 +23,10 @@ import servers
 import viewer
 
 HOSTS = scene.cluster(3 * scene.GPUS_PER_HOST, has_hostile=False)
+# Two GPUs are free, and one of them has an error of which dcgm-exporter alone tells.
+for gpu in HOSTS[0].gpus[:2]:
+    gpu.is_busy, gpu.pod = False, None
+scene.XIDS[0, 0] = 79
 WAIT_S = 60
 
 
@@ -40,7 +44,9 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
         if texts is not None:
-            self.wfile.write(dialects.exposition(texts, scene.now_tick(), None))
+            text = dialects.exposition(texts, scene.now_tick(), None)
+            lines = [line for line in text.splitlines() if b"gputopmon_gpu_last_xid" not in line]
+            self.wfile.write(b"\n".join([*lines, b""]))
 
 
 def texts(hosts: list[scene.Host], dialect: dialects.Dialect, prefix: str) -> list:
@@ -96,6 +102,8 @@ def check(kind: str, gputop: pathlib.Path, folder: pathlib.Path) -> bool:
     screen.press("C-r")
     words = ["3 hosts", "24 GPUs", "node-0", "node-1", "pod-b2"]
     sees("hosts get the names of a better exporter", screen, words, "10.0.0.9")
+    words = ["1 sick", "22 busy", " 1 free", "last Xid 79"]
+    sees("a GPU with an error of the other exporter is not free", screen, words, " 2 free")
     del running["gputop"]
     servers.wait("no series of gputop", lambda: not server.query("gputopmon_gpu_info"))
     screen.press("C-r")

@@ -152,8 +152,8 @@ impl Cluster {
             }
         }
         let before = (self.forms.len(), self.hosts.is_empty());
-        self.take_found(found, &refused);
         self.sick_twins = sick_twins;
+        self.take_found(found, &refused);
         if knows_forms {
             self.forms = forms.into_iter().collect();
         }
@@ -174,6 +174,7 @@ impl Cluster {
     ) {
         let now = self.now;
         let twins = &self.twins;
+        let sick = sick_uuids(&self.sick_twins);
         self.hosts.retain(|id, host| {
             let twins = twins.get(&host.selector.form);
             !twins.is_some_and(|twins| twins.contains(id)) || found.contains_key(id)
@@ -204,7 +205,7 @@ impl Cluster {
             host.flags = flags;
             host.last_seen = now;
             for gpu in &mut host.gpus {
-                gpu.judge(&host.flags);
+                gpu.judge(&host.flags, &sick);
             }
         }
         while self.hosts.len() > MOST_HOSTS {
@@ -268,6 +269,7 @@ impl Cluster {
                 _ => {}
             }
         }
+        let sick = sick_uuids(&self.sick_twins);
         let is_asked = |id: &ClusterHostId| round.hosts.is_empty() || round.hosts.contains(id);
         for (id, host) in self.hosts.iter_mut().filter(|(id, _)| is_asked(id)) {
             // A silent host keeps its GPUs, whose state is then unknown.
@@ -285,7 +287,7 @@ impl Cluster {
                 if gpu.model.is_none() {
                     gpu.model = before.and_then(|before| before.model.clone());
                 }
-                gpu.judge(&host.flags);
+                gpu.judge(&host.flags, &sick);
             }
             host.gpus = gpus;
         }
@@ -450,14 +452,14 @@ fn take_troubles(
     let flags = flags.chain(sick_twins.values().flat_map(|host| &host.flags));
     let known: BTreeSet<String> = flags
         .filter(|flag| flag.figure == figure && !flag.gpu.uuid.is_empty())
-        .map(|flag| bare_uuid(&flag.gpu).to_owned())
+        .map(|flag| flag.gpu.bare_uuid().to_owned())
         .collect();
     for series in &answer.series {
         let (Some((id, selector)), Some(value)) = (host_of(form, series), value_of(series)) else {
             continue;
         };
         let gpu = gpu_key(form, series);
-        let is_news = figure.is_of_hardware() && !known.contains(bare_uuid(&gpu));
+        let is_news = figure.is_of_hardware() && !known.contains(gpu.bare_uuid());
         let flag = GpuFlag { gpu, figure, value };
         match found.get_mut(&id) {
             Some(host) if host.selector == selector || is_news => host.flags.push(flag),
@@ -471,9 +473,11 @@ fn take_troubles(
     }
 }
 
-/// The UUID of a GPU without the beginning that one exporter leaves out.
-fn bare_uuid(gpu: &ClusterGpuKey) -> &str {
-    gpu.uuid.strip_prefix("GPU-").unwrap_or(&gpu.uuid)
+/// The UUIDs of the GPUs of these hosts that have an error of the hardware.
+fn sick_uuids(hosts: &BTreeMap<ClusterHostId, ClusterHost>) -> BTreeSet<&str> {
+    let flags = hosts.values().flat_map(|host| &host.flags);
+    let uuids = flags.map(|flag| flag.gpu.bare_uuid());
+    uuids.filter(|uuid| !uuid.is_empty()).collect()
 }
 
 /// Passes each series of an answer to its host, if the same exporter reads that.

@@ -142,10 +142,15 @@ impl ClusterGpuKey {
     /// The index of the GPU; the beginning of its UUID where no label holds the index.
     fn label(&self) -> String {
         if self.index.is_empty() {
-            let start = self.uuid.trim_start_matches("GPU-").chars();
+            let start = self.bare_uuid().chars();
             return start.take(LETTERS_OF_UUID).collect();
         }
         self.index.clone()
+    }
+
+    /// The UUID without the beginning that one exporter leaves out.
+    pub(super) fn bare_uuid(&self) -> &str {
+        self.uuid.strip_prefix("GPU-").unwrap_or(&self.uuid)
     }
 
     fn is_gpu(&self) -> bool {
@@ -185,8 +190,9 @@ impl ClusterGpu {
         (numbers.collect(), &self.key)
     }
 
-    /// Judges the state of the GPU by its figures and its troubles.
-    pub(super) fn judge(&mut self, flags: &[GpuFlag]) {
+    /// Judges the state of the GPU by its figures and its troubles. `sick` are UUIDs of GPUs that have
+    /// an error of the hardware on a host of another name.
+    pub(super) fn judge(&mut self, flags: &[GpuFlag], sick: &BTreeSet<&str>) {
         let has_any = |is_meant: &dyn Fn(Figure) -> bool| {
             let mut flags = flags.iter().filter(|flag| flag.gpu == self.key);
             flags.any(|flag| is_meant(flag.figure))
@@ -194,7 +200,9 @@ impl ClusterGpu {
         let has = |figure: Figure| has_any(&|other| other == figure);
         let share = || self.memory_used?.share_of(self.memory_total?);
         self.state = match () {
-            () if has_any(&Figure::is_of_hardware) => GpuState::Sick,
+            () if has_any(&Figure::is_of_hardware) || sick.contains(self.key.bare_uuid()) => {
+                GpuState::Sick
+            }
             () if self.memory_used.is_none() || self.age.is_some_and(|age| age > OLD) => {
                 GpuState::Unknown
             }

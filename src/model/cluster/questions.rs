@@ -116,36 +116,84 @@ pub(super) fn ended(form: SeriesForm, all: &[SeriesForm]) -> SeriesQuestion {
     let hosts = form.host_labels();
     let sign = form.sign("");
     let labels = form.exporter().uuid_labels;
-    let mut past = format!(
+    let past = format!(
         "group by ({hosts},{}) (last_over_time({sign}[{REMEMBERED}]))",
         labels.join(",")
     );
-    for label in labels {
-        past = with_uuid(&past, label);
-    }
+    let past = labels
+        .iter()
+        .fold(past, |past, label| with_uuid(&past, label));
     now(format!(
         "group by ({hosts}) ({past} unless on (gputop_uuid) ({})) unless group by ({hosts}) ({sign})",
         all_uuids(all)
     ))
 }
 
-/// Asks for a figure of each host; `None` where the exporter does not have it.
-pub(super) fn of_hosts(form: SeriesForm, figure: Figure) -> Option<SeriesQuestion> {
-    Some(now(of_hosts_text(form, figure, "")?))
+/// Asks for a figure of each host; `None` where the exporter does not have it. `all` are the exporters
+/// that there are.
+pub(super) fn of_hosts(
+    form: SeriesForm,
+    figure: Figure,
+    all: &[SeriesForm],
+) -> Option<SeriesQuestion> {
+    Some(now(of_hosts_text(form, figure, "", all)?))
 }
 
-fn of_hosts_text(form: SeriesForm, figure: Figure, selected: &str) -> Option<String> {
-    let expression = form.expression(figure, selected)?;
-    let hosts = form.host_labels();
+fn of_hosts_text(
+    form: SeriesForm,
+    figure: Figure,
+    selected: &str,
+    all: &[SeriesForm],
+) -> Option<String> {
     let gpus = if figure == Figure::Power {
         form.whole_gpu_labels()
     } else {
         form.gpu_labels()
     };
+    let each = of_gpus_text(form, figure, selected, &gpus, all)?;
     Some(format!(
-        "{} by ({hosts}) (max by ({hosts},{gpus}) ({expression}))",
-        figure.aggregation()
+        "{} by ({}) ({each})",
+        figure.aggregation(),
+        form.host_labels()
     ))
+}
+
+/// One value for each GPU, which these labels tell from the others. A GPU with an error of the hardware is not free, whichever of all
+/// exporters tells of the error.
+fn of_gpus_text(
+    form: SeriesForm,
+    figure: Figure,
+    selected: &str,
+    gpus: &str,
+    all: &[SeriesForm],
+) -> Option<String> {
+    let expression = form.expression(figure, selected)?;
+    let each = format!("max by ({},{gpus}) ({expression})", form.host_labels());
+    let others = all.iter().filter(|other| **other != form);
+    let sick: Vec<String> = others.flat_map(|other| sick_uuids(*other)).collect();
+    if figure != Figure::Free || sick.is_empty() {
+        return Some(each);
+    }
+    let labels = form.exporter().uuid_labels.iter();
+    let each = labels.fold(each, |each, label| with_uuid(&each, label));
+    Some(format!(
+        "{each} unless on (gputop_uuid) ({})",
+        sick.join(" or ")
+    ))
+}
+
+/// The UUIDs of the GPUs that have an error of the hardware, as the label `gputop_uuid`.
+fn sick_uuids(form: SeriesForm) -> impl Iterator<Item = String> {
+    let labels = form.exporter().uuid_labels.iter();
+    labels.flat_map(move |label| {
+        let errors = Figure::TROUBLES
+            .iter()
+            .filter(|figure| figure.is_of_hardware());
+        errors.filter_map(move |figure| {
+            let series = form.expression(*figure, &format!("{label}=~\"(GPU-)?{UUID}\""))?;
+            Some(with_uuid(&format!("group by ({label}) ({series})"), label))
+        })
+    })
 }
 
 /// Asks for the GPUs of all hosts with a trouble; `None` where the exporter does not know it.
@@ -175,13 +223,14 @@ pub(super) fn owners(form: SeriesForm) -> Option<SeriesQuestion> {
 }
 
 /// Asks for a figure of each GPU. `selected` restricts it to some hosts; empty for all.
-pub(super) fn of_gpus(form: SeriesForm, figure: Figure, selected: &str) -> Option<SeriesQuestion> {
-    let expression = form.expression(figure, selected)?;
-    Some(now(format!(
-        "max by ({},{}) ({expression})",
-        form.host_labels(),
-        form.gpu_labels()
-    )))
+pub(super) fn of_gpus(
+    form: SeriesForm,
+    figure: Figure,
+    selected: &str,
+    all: &[SeriesForm],
+) -> Option<SeriesQuestion> {
+    let gpus = form.gpu_labels();
+    Some(now(of_gpus_text(form, figure, selected, &gpus, all)?))
 }
 
 /// Asks for the age of the sample of each GPU, in seconds.
@@ -242,7 +291,7 @@ pub(super) fn past(
     span: QuestionSpan,
 ) -> Option<SeriesQuestion> {
     Some(SeriesQuestion {
-        expression: of_hosts_text(form, figure, selected)?,
+        expression: of_hosts_text(form, figure, selected, &[])?,
         span: Some(span),
     })
 }

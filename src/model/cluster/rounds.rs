@@ -72,9 +72,9 @@ impl ClusterRound {
         }
     }
 
-    fn add_gpus(&mut self, form: SeriesForm, selected: &str) {
+    fn add_gpus(&mut self, form: SeriesForm, selected: &str, all: &[SeriesForm]) {
         for figure in Figure::OF_GPUS {
-            let question = questions::of_gpus(form, figure, selected);
+            let question = questions::of_gpus(form, figure, selected, all);
             self.add(RoundPart::OfGpus(form, figure), question);
         }
         self.add(
@@ -117,7 +117,7 @@ impl Cluster {
             for figure in Figure::OF_HOSTS {
                 round.add(
                     RoundPart::OfHosts(form, figure),
-                    questions::of_hosts(form, figure),
+                    questions::of_hosts(form, figure, &self.forms),
                 );
             }
             round.add(RoundPart::Ages(form), Some(questions::ages(form)));
@@ -143,7 +143,7 @@ impl Cluster {
     pub(crate) fn rows_round(&self, hosts: Vec<ClusterHostId>) -> ClusterRound {
         let mut round = ClusterRound::new(RoundKind::Rows, hosts);
         for (form, selected) in self.selected(&round.hosts) {
-            round.add_gpus(form, &selected);
+            round.add_gpus(form, &selected, &self.forms);
             round.add(
                 RoundPart::ModelsOfGpus(form),
                 questions::models_of_gpus(form, &selected),
@@ -178,7 +178,7 @@ impl Cluster {
     pub(crate) fn all_gpus_round(&self) -> ClusterRound {
         let mut round = ClusterRound::new(RoundKind::AllGpus, Vec::new());
         for form in &self.forms {
-            round.add_gpus(*form, "");
+            round.add_gpus(*form, "", &self.forms);
         }
         round
     }

@@ -129,7 +129,7 @@ fn each_question_about_all_hosts_gives_a_value_for_each_host_or_has_a_limit() {
         let hosts = format!("by ({})", form.host_labels());
         let has_hosts = |question: &SeriesQuestion| question.expression.contains(&hosts);
         for figure in Figure::OF_HOSTS {
-            let question = questions::of_hosts(form, figure).expect("all exporters have it");
+            let question = questions::of_hosts(form, figure, &[]).expect("all exporters have it");
             check_aggregated(&question, form);
             assert!(has_hosts(&question), "{question:?}");
         }
@@ -179,7 +179,7 @@ fn the_exporters_are_asked_for_with_one_count_for_each() {
 fn each_question_about_gpus_or_the_past_names_its_hosts() {
     const SELECTED: &str = "Hostname=~\"a|b\"";
     for form in forms() {
-        let of_gpus = Figure::OF_GPUS.map(|figure| questions::of_gpus(form, figure, SELECTED));
+        let of_gpus = Figure::OF_GPUS.map(|figure| questions::of_gpus(form, figure, SELECTED, &[]));
         let past = [Figure::MemoryUsed, Figure::Sm]
             .map(|figure| questions::past(form, figure, SELECTED, SPAN));
         let others = [

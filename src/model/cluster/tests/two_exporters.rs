@@ -144,6 +144,46 @@ fn an_error_of_the_hardware_counts_whichever_exporter_tells_of_it_once() {
 }
 
 #[test]
+fn a_gpu_is_not_free_whichever_exporter_tells_of_an_error_of_its_hardware() {
+    let both = [form(GPUTOP), form(SMI)];
+    let free =
+        |all| questions::of_hosts(form(GPUTOP), Figure::Free, all).expect("it has the figure");
+    let alone = free(&both[..1]).expression;
+    assert!(!alone.contains("gputop_uuid"), "{alone}");
+    let beside = free(&both).expression;
+    let sick = |series: &str| {
+        format!(
+            "label_replace(group by (uuid) ({series}{{uuid=~\"(GPU-)?[0-9a-f]{{8}}-.+\"}} > 0), \
+             \"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?([0-9a-f]{{8}}-.+)\")"
+        )
+    };
+    let end = format!(
+        "\"gputop_uuid\", \"$1\", \"uuid\", \"(?:GPU-)?([0-9a-f]{{8}}-.+)\") unless on (gputop_uuid) ({} or {}))",
+        sick("nvidia_smi_remapped_rows_failure"),
+        sick("nvidia_smi_ecc_errors_uncorrected_volatile_total")
+    );
+    assert!(beside.ends_with(&end), "{beside}");
+
+    let pod: LabelList<'_> = &[("Hostname", "pod-1")];
+    let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
+    server.adds(DCGM, false, &[pod]);
+    server.knows(RoundPart::Twins(form(DCGM)), pod, 1.0);
+    let labels: LabelList<'_> = &[("Hostname", "pod-1"), ("gpu", "0"), ("UUID", "GPU-a")];
+    server.knows(RoundPart::Troubles(form(DCGM), Figure::Xid), labels, 79.0);
+    for uuid in ["GPU-a", "GPU-b"] {
+        let gpu: LabelList<'_> = &[("host", "gpu-1"), ("gpu", "0"), ("uuid", uuid)];
+        let used = RoundPart::OfGpus(form(GPUTOP), Figure::MemoryUsed);
+        server.knows(used, gpu, 3.0 * GIB);
+    }
+    server.ask_totals();
+    let round = server.cluster.all_gpus_round();
+    let answers = server.answers(&round);
+    server.cluster.take(&round, &answers);
+    let states = server.host("gpu-1").gpus.iter().map(|gpu| gpu.state);
+    assert_eq!(states.collect::<Vec<_>>(), [GpuState::Sick, GpuState::Busy]);
+}
+
+#[test]
 fn the_gpus_of_a_host_come_from_the_exporter_that_counts_for_it() {
     let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
     server.adds(SMI, true, &[&[("instance", "gpu-1:9835")]]);
