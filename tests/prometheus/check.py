@@ -9,7 +9,8 @@ Starts the fake driver's machine with readings that stand still, `gputop exporte
 that scrapes it each second. Compares what Prometheus answers with one line of `--json`, gauge by
 gauge, then runs `promtool check metrics` on the text and `promtool check rules` on
 assets/alerts.yml. With `--minutes`, processes come and go meanwhile, each with another PID, and the
-number of series is compared before and after. Exits with 1 if something differs.
+number of series is compared before and after. At last, MIG splits GPUs, and `gputop --prometheus`
+has to tell the free ones. Exits with 1 if something differs.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import servers
+import viewer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PORT = 19090
@@ -104,6 +106,31 @@ class Lab:
                 for rank, sleeper in enumerate(self.sleepers[place::2])
             ]
             gpus.append({"persona": "H100", "processes": there})
+        self.write_gpus(gpus)
+
+    def split_gpus(self) -> None:
+        """Replaces the GPUs by two that MIG splits: one has a process on its second instance."""
+        process = {"pid": self.sleepers[0].pid, "memory": 3 << 30}
+        splits = [
+            {
+                "enabled": True,
+                "max": 7,
+                "instances": [
+                    {
+                        "uuid": f"MIG-{gpu:08x}-4444-5555-6666-{number:012x}",
+                        "profile": "3g.20gb",
+                        "gpu_instance": number,
+                        "memory": {"total": 20 << 30, "v2": True},
+                        "processes": [process] if (gpu, number) == (0, 2) else [],
+                    }
+                    for number in (1, 2)
+                ],
+            }
+            for gpu in (0, 1)
+        ]
+        self.write_gpus([{"persona": "A100-MIG", "mig": mig} for mig in splits])
+
+    def write_gpus(self, gpus: list[dict]) -> None:
         text = json.dumps({"gpus": gpus})
         unfinished = self.world.with_suffix(".new")
         unfinished.write_text(text, encoding="utf-8")
@@ -182,6 +209,13 @@ def check(lab: Lab, minutes: float) -> int:
     wrong += compare(lab)
     kinds = lab.query("count(count by (program, user) (gputopmon_process_memory_bytes))")
     print(f"{changes} processes came and went; series before and after: {before}; {kinds}")
+    lab.split_gpus()
+    view = viewer.Viewer(lab.gputop, lab.folder, ["--prometheus", f"http://127.0.0.1:{PORT}"])
+    is_right = lambda screen: "1 busy  1 free" in screen and "root 1  sleep" in screen
+    is_seen = view.wait(is_right, 60) is not None
+    print(f"of two split GPUs, one is free: {is_seen}" + ("" if is_seen else f"\n{view.screen()}"))
+    wrong += not is_seen
+    view.end()
     text = lab.text()
     for command, given in [
         (["promtool", "check", "metrics"], text),

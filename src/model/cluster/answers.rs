@@ -237,7 +237,10 @@ impl Cluster {
                         continue;
                     }
                     let gpus = found.entry(id).or_default();
-                    let key = gpu_key(form, series);
+                    let mut key = gpu_key(form, series);
+                    if let Some(gpu) = gpus.keys().find(|gpu| gpu.is_split_into(&key)) {
+                        key = gpu.clone();
+                    }
                     if gpus.len() < MOST_GPUS || gpus.contains_key(&key) {
                         let new = || ClusterGpu::new(key.clone());
                         take(gpus.entry(key.clone()).or_insert_with(new), series, value);

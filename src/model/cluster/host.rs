@@ -153,6 +153,13 @@ impl ClusterGpuKey {
         self.uuid.strip_prefix("GPU-").unwrap_or(&self.uuid)
     }
 
+    /// Whether the key is that of a MIG instance of this GPU, of an exporter that has both. Its index is
+    /// that of the GPU, or begins with it.
+    pub(super) fn is_split_into(&self, other: &Self) -> bool {
+        let gpu = other.index.split(':').next();
+        other.uuid.starts_with("MIG-") && gpu == Some(self.index.as_str())
+    }
+
     fn is_gpu(&self) -> bool {
         !self.index.is_empty() || !self.uuid.is_empty()
     }
@@ -194,7 +201,9 @@ impl ClusterGpu {
     /// an error of the hardware on a host of another name.
     pub(super) fn judge(&mut self, flags: &[GpuFlag], sick: &BTreeSet<&str>) {
         let has_any = |is_meant: &dyn Fn(Figure) -> bool| {
-            let mut flags = flags.iter().filter(|flag| flag.gpu == self.key);
+            let mut flags = flags
+                .iter()
+                .filter(|flag| flag.gpu == self.key || self.key.is_split_into(&flag.gpu));
             flags.any(|flag| is_meant(flag.figure))
         };
         let has = |figure: Figure| has_any(&|other| other == figure);

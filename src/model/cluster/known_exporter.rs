@@ -1,9 +1,10 @@
 //! The exporters whose series the cluster view reads, as a table: which series holds which figure,
 //! and which labels name the host, the GPU, and who uses it.
 //!
-//! In an expression, `$` stands for the matchers that choose hosts. A value that an exporter writes
+//! In an expression, `$}` stands for the matchers that choose hosts, and `}`. A value that an exporter writes
 //! for "not known" is filtered there, before anything is added up: DCGM's are 2147483632 and more,
-//! that of nvitop-exporter is NaN. A GPU with an error of its hardware is not free. The numbers of the
+//! that of nvitop-exporter is NaN. A GPU with an error of its hardware is not free, nor one with a
+//! process on one of its MIG instances. The numbers of the
 //! Xid errors are those that a program causes.
 
 /// The label of DCGM with the number of a MIG instance.
@@ -173,9 +174,10 @@ impl KnownExporter {
                 (Figure::Temperature, "gputopmon_gpu_temperature_celsius{$}"),
                 (
                     Figure::Free,
-                    "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (host, uuid) \
-                     gputopmon_processes{$} > 0 unless on (host, uuid) \
-                     gputopmon_gpu_memory_unaccounted_bytes{$} > 0 unless on (host, uuid) \
+                    "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (cluster, instance, \
+                     host, gpu) label_replace(gputopmon_processes{$} > 0 or \
+                     gputopmon_gpu_memory_unaccounted_bytes{$} > 0, \"gpu\", \"$1\", \"gpu\", \
+                     \"(.*):.*\") unless on (host, uuid) \
                      gputopmon_gpu_row_remap_failed{$} > 0 unless on (host, uuid) \
                      gputopmon_gpu_ecc_uncorrected_errors_total{$} > 0 unless on (host, uuid) \
                      (gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
@@ -219,10 +221,10 @@ impl KnownExporter {
                     "gputopmon_troubles{trouble=\"slowdown\",$} > 0",
                 ),
             ],
-            owners: "gputopmon_processes{$} > 0",
+            owners: "label_replace(gputopmon_processes{$} > 0, \"gpu\", \"$1\", \"gpu\", \"(.*):.*\")",
             owner_labels: &["user"],
             job_labels: &["slurm_job", "pod", "script", "program"],
-            models: ("gputopmon_gpu_info{$}", "name"),
+            models: ("gputopmon_gpu_info{gpu!~\".*:.*\",$}", "name"),
         },
         Self {
             name: "dcgm-exporter",
@@ -385,7 +387,7 @@ impl KnownExporter {
         },
     ];
 
-    /// The expression of a figure, with `$` for the matchers; `None` where the exporter lacks it.
+    /// The expression of a figure, with `$}` for the matchers; `None` where the exporter lacks it.
     fn template(&self, figure: Figure) -> Option<&'static str> {
         // It is known where the memory in use is.
         let named = if figure == Figure::Known {
@@ -527,7 +529,7 @@ impl SeriesForm {
     }
 
     fn filled(self, template: &str, selected: &str) -> String {
-        template.replace('$', &self.matchers(selected))
+        template.replace("$}", &format!("{}}}", self.matchers(selected)))
     }
 
     /// The expression of a figure of these hosts; `None` where the exporter lacks it.

@@ -215,10 +215,11 @@ pub(super) fn troubles(form: SeriesForm, figure: Figure) -> Option<SeriesQuestio
 pub(super) fn owners(form: SeriesForm) -> Option<SeriesQuestion> {
     let expression = form.owners("")?;
     let owner = form.owner_labels();
+    // The instances of a split GPU have an index in common, and no UUID.
     Some(now(format!(
         "topk({MOST_OWNERS}, count by ({owner}) (group by ({},{},{owner}) ({expression})))",
         form.host_labels(),
-        form.gpu_labels()
+        form.exporter().index_labels.join(",")
     )))
 }
 

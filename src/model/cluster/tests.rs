@@ -1,6 +1,7 @@
 //! Tests of clusters: answers of a Prometheus server become hosts, GPUs and troubles.
 
 mod asking;
+mod split_gpus;
 mod two_exporters;
 mod unknown;
 
