@@ -104,6 +104,8 @@ def check(kind: str, gputop: pathlib.Path, folder: pathlib.Path) -> bool:
     sees("hosts get the names of a better exporter", screen, words, "10.0.0.9")
     words = ["1 sick", "22 busy", " 1 free", "last Xid 79"]
     sees("a GPU with an error of the other exporter is not free", screen, words, " 2 free")
+    words = ["team-2 8, user1 8, user0 6"]
+    sees("each GPU has the users of one exporter", screen, words, "team-1")
     del running["gputop"]
     servers.wait("no series of gputop", lambda: not server.query("gputopmon_gpu_info"))
     screen.press("C-r")

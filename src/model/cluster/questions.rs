@@ -120,12 +120,9 @@ pub(super) fn ended(form: SeriesForm, all: &[SeriesForm]) -> SeriesQuestion {
         "group by ({hosts},{}) (last_over_time({sign}[{REMEMBERED}]))",
         labels.join(",")
     );
-    let past = labels
-        .iter()
-        .fold(past, |past, label| with_uuid(&past, label));
+    let past = without_gpus(form, past, &[all_uuids(all)]);
     now(format!(
-        "group by ({hosts}) ({past} unless on (gputop_uuid) ({})) unless group by ({hosts}) ({sign})",
-        all_uuids(all)
+        "group by ({hosts}) ({past}) unless group by ({hosts}) ({sign})"
     ))
 }
 
@@ -169,31 +166,41 @@ fn of_gpus_text(
 ) -> Option<String> {
     let expression = form.expression(figure, selected)?;
     let each = format!("max by ({},{gpus}) ({expression})", form.host_labels());
-    let others = all.iter().filter(|other| **other != form);
-    let sick: Vec<String> = others.flat_map(|other| sick_uuids(*other)).collect();
-    if figure != Figure::Free || sick.is_empty() {
+    if figure != Figure::Free {
         return Some(each);
     }
-    let labels = form.exporter().uuid_labels.iter();
-    let each = labels.fold(each, |each, label| with_uuid(&each, label));
-    Some(format!(
-        "{each} unless on (gputop_uuid) ({})",
-        sick.join(" or ")
-    ))
+    let others = all.iter().filter(|other| **other != form);
+    let sick: Vec<String> = others.flat_map(|other| sick_uuids(*other)).collect();
+    Some(without_gpus(form, each, &sick))
 }
 
 /// The UUIDs of the GPUs that have an error of the hardware, as the label `gputop_uuid`.
-fn sick_uuids(form: SeriesForm) -> impl Iterator<Item = String> {
+fn sick_uuids(form: SeriesForm) -> Vec<String> {
+    let errors = Figure::TROUBLES.into_iter();
+    let errors = errors.filter(|figure| figure.is_of_hardware());
+    errors
+        .flat_map(|figure| uuids_in(form, |selected| form.expression(figure, selected)))
+        .collect()
+}
+
+/// The UUIDs of the GPUs that these series of an exporter are about, as the label `gputop_uuid`.
+fn uuids_in(form: SeriesForm, series: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let labels = form.exporter().uuid_labels.iter();
-    labels.flat_map(move |label| {
-        let errors = Figure::TROUBLES
-            .iter()
-            .filter(|figure| figure.is_of_hardware());
-        errors.filter_map(move |figure| {
-            let series = form.expression(*figure, &format!("{label}=~\"(GPU-)?{UUID}\""))?;
-            Some(with_uuid(&format!("group by ({label}) ({series})"), label))
-        })
-    })
+    let of_label = |label: &&str| {
+        let series = series(&format!("{label}=~\"(GPU-)?{UUID}\""))?;
+        Some(with_uuid(&format!("group by ({label}) ({series})"), label))
+    };
+    labels.filter_map(of_label).collect()
+}
+
+/// Leaves out the series of GPUs of these UUIDs.
+fn without_gpus(form: SeriesForm, series: String, uuids: &[String]) -> String {
+    if uuids.is_empty() {
+        return series;
+    }
+    let labels = form.exporter().uuid_labels.iter();
+    let series = labels.fold(series, |series, label| with_uuid(&series, label));
+    format!("{series} unless on (gputop_uuid) ({})", uuids.join(" or "))
 }
 
 /// Asks for the GPUs of all hosts with a trouble; `None` where the exporter does not know it.
@@ -211,13 +218,24 @@ pub(super) fn troubles(form: SeriesForm, figure: Figure) -> Option<SeriesQuestio
     )))
 }
 
-/// Asks for the users of all hosts with the number of their GPUs, the most first.
-pub(super) fn owners(form: SeriesForm) -> Option<SeriesQuestion> {
-    let expression = form.owners("")?;
+/// Asks for the users of all hosts with the number of their GPUs, the most first. GPUs whose users a
+/// better exporter tells are left out.
+pub(super) fn owners(form: SeriesForm, better: &[SeriesForm]) -> Option<SeriesQuestion> {
     let owner = form.owner_labels();
+    let each = format!(
+        "group by ({},{},{owner}) ({})",
+        form.host_labels(),
+        form.gpu_labels(),
+        form.owners("")?
+    );
+    let better = better.iter();
+    let known: Vec<String> = better
+        .flat_map(|better| uuids_in(*better, |selected| better.owners(selected)))
+        .collect();
+    let each = without_gpus(form, each, &known);
     // The instances of a split GPU have an index in common, and no UUID.
     Some(now(format!(
-        "topk({MOST_OWNERS}, count by ({owner}) (group by ({},{},{owner}) ({expression})))",
+        "topk({MOST_OWNERS}, count by ({owner}) (group by ({},{},{owner}) ({each})))",
         form.host_labels(),
         form.exporter().index_labels.join(",")
     )))

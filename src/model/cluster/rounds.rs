@@ -127,7 +127,10 @@ impl Cluster {
                     questions::troubles(form, figure),
                 );
             }
-            round.add(RoundPart::Owners(form), questions::owners(form));
+            round.add(
+                RoundPart::Owners(form),
+                questions::owners(form, &self.forms[..place]),
+            );
         }
         // Without any other series, the clock still says how long there have been none.
         if !is_first {

@@ -145,7 +145,7 @@ fn each_question_about_all_hosts_gives_a_value_for_each_host_or_has_a_limit() {
         let troubles = Figure::TROUBLES.map(|figure| questions::troubles(form, figure));
         for question in troubles
             .into_iter()
-            .chain([questions::owners(form)])
+            .chain([questions::owners(form, &[])])
             .flatten()
         {
             let expression = &question.expression;

@@ -184,6 +184,17 @@ fn a_gpu_is_not_free_whichever_exporter_tells_of_an_error_of_its_hardware() {
 }
 
 #[test]
+fn users_are_counted_on_gpus_whose_users_no_better_exporter_tells() {
+    let asked = |better: &[_]| questions::owners(form(NVITOP), better).expect("it has users");
+    let alone = asked(&[form(SMI)]).expression;
+    assert!(!alone.contains("gputop_uuid"), "{alone}");
+    let beside = asked(&[form(GPUTOP), form(SMI)]).expression;
+    let known = " unless on (gputop_uuid) (label_replace(group by (uuid) (label_replace(\
+                 gputopmon_processes{uuid=~\"(GPU-)?[0-9a-f]{8}-.+\"} > 0, ";
+    assert!(beside.contains(known), "{beside}");
+}
+
+#[test]
 fn the_gpus_of_a_host_come_from_the_exporter_that_counts_for_it() {
     let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
     server.adds(SMI, true, &[&[("instance", "gpu-1:9835")]]);
