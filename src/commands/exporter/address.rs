@@ -1,6 +1,6 @@
 //! Where the exporter listens, and who may read it there.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -60,15 +60,21 @@ impl std::fmt::Display for ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether only processes of this host reach it, of any user.
-    pub(super) fn is_loopback(&self) -> bool {
-        matches!(self, Self::Network(address) if address.ip().to_canonical().is_loopback())
+    /// The address, if only processes of this host reach it, of any user.
+    pub(super) fn loopback(&self) -> Option<IpAddr> {
+        match self {
+            Self::Network(address) => {
+                Some(address.ip()).filter(|address| address.to_canonical().is_loopback())
+            }
+            Self::Unix(_) => None,
+        }
     }
 }
 
-/// Whether the `Host` of a request names this computer. A page of the internet can make a browser on
-/// this computer ask a loopback address, with its own name there (DNS rebinding).
-pub(super) fn names_this_computer(host: &str) -> bool {
+/// Whether the `Host` of a request names this computer, or the address that is listened on. A page of
+/// the internet can make a browser on this computer ask a loopback address, with its own name there
+/// (DNS rebinding).
+pub(super) fn names_this_computer(host: &str, own: IpAddr) -> bool {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = match host.rsplit_once(':') {
         // Not the end of an address of IPv6.
@@ -79,10 +85,12 @@ pub(super) fn names_this_computer(host: &str) -> bool {
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
     match address {
-        Some(address) => address == "::1",
+        Some(address) => address
+            .parse()
+            .is_ok_and(|address: Ipv6Addr| address == Ipv6Addr::LOCALHOST || address == own),
         None => {
-            name.eq_ignore_ascii_case("localhost")
-                || name.parse() == Ok(IpAddr::from(Ipv4Addr::LOCALHOST))
+            let is_own = |address: Ipv4Addr| address == Ipv4Addr::LOCALHOST || address == own;
+            name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_own)
         }
     }
 }
@@ -101,13 +109,13 @@ mod tests {
         ];
         for text in loopback {
             let address: ListenAddress = text.parse().expect(text);
-            assert!(address.is_loopback(), "{text}");
+            assert!(address.loopback().is_some(), "{text}");
         }
         let mapped: ListenAddress = "[::ffff:127.0.0.1]:1".parse().expect("an address");
-        assert!(mapped.is_loopback());
+        assert!(mapped.loopback().is_some());
         for text in ["0.0.0.0:19400", "[::]:19400", "10.0.0.1:80"] {
             let address: ListenAddress = text.parse().expect(text);
-            assert!(!address.is_loopback(), "{text}");
+            assert!(address.loopback().is_none(), "{text}");
         }
         assert_eq!(
             "unix:/run/x.sock".parse(),
@@ -120,7 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn only_three_names_are_this_computers() {
+    fn only_localhost_and_the_addresses_of_this_computer_name_it() {
+        let own = IpAddr::from(Ipv4Addr::LOCALHOST);
         for host in [
             "localhost",
             "LocalHost:19400",
@@ -129,7 +138,7 @@ mod tests {
             "[::1]:19400",
             "[::1]",
         ] {
-            assert!(names_this_computer(host), "{host}");
+            assert!(names_this_computer(host, own), "{host}");
         }
         for host in [
             "",
@@ -146,7 +155,14 @@ mod tests {
             "127.0.0.2",
             "2130706433",
         ] {
-            assert!(!names_this_computer(host), "{host}");
+            assert!(!names_this_computer(host, own), "{host}");
+        }
+        for (host, own) in [
+            ("127.0.0.2:19400", "127.0.0.2"),
+            ("[::ffff:127.0.0.1]:1", "::ffff:127.0.0.1"),
+        ] {
+            let own = own.parse().expect("an address");
+            assert!(names_this_computer(host, own), "{host}");
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Names of users are told, and no commands.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::gauges::SeenHost;
@@ -119,23 +121,37 @@ impl FleetJson {
                 .filter(|_| !read.is_empty())
                 .map(|total| total.bytes.0)
         };
+        let gpus: Vec<GpuJson> = gpus.filter_map(gpu).collect();
         self.hosts.push(HostJson {
+            users: UserJson::of(&gpus),
             name: host.name.to_owned(),
             up: seen.is_some(),
             since_seconds: host.since_line.map(|since| since.as_secs()),
-            gpus: gpus.filter_map(gpu).collect(),
+            gpus,
             memory_used_bytes: bytes(used),
             memory_is_lower_bound: read.len() < gpu_count
                 || used.is_some_and(|used| used.is_lower_bound),
             memory_total_bytes: bytes(all),
             sm_percent: (count > 0.0).then(|| sum / count),
             power_watts: watts.reduce(|sum, watts| sum + watts),
-            users: overview
-                .into_iter()
-                .flat_map(|overview| overview.users)
-                .map(|(name, gpus)| UserJson { name, gpus })
-                .collect(),
         });
+    }
+}
+
+impl UserJson {
+    /// The users of these GPUs, those of the most first.
+    fn of(gpus: &[GpuJson]) -> Vec<Self> {
+        let mut users: BTreeMap<&Text, usize> = BTreeMap::new();
+        for name in gpus.iter().flat_map(|gpu| &gpu.users) {
+            *users.entry(name).or_default() += 1;
+        }
+        let user = |(name, gpus): (&Text, usize)| Self {
+            name: name.clone(),
+            gpus,
+        };
+        let mut users: Vec<Self> = users.into_iter().map(user).collect();
+        users.sort_by_key(|user| std::cmp::Reverse(user.gpus));
+        users
     }
 }
 

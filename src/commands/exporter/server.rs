@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -16,7 +19,8 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::access::AccessFiles;
@@ -24,7 +28,7 @@ use super::address::{ListenAddress, names_this_computer};
 use super::metrics::Format;
 use super::passwords::Passwords;
 
-/// The most connections at one time. Others are closed at once.
+/// The most connections at one time. One more closes another.
 const MOST_CONNECTIONS: usize = 32;
 
 /// How long a connection may last, from its beginning to the last byte of its answer.
@@ -186,8 +190,9 @@ pub(super) struct Server {
 /// The rules on who may read what.
 #[derive(Debug)]
 struct Readers {
-    /// Whether a request must name this computer as its host.
-    is_loopback: bool,
+    /// The address on which this computer alone can ask: a request must name it as its host, or
+    /// `localhost`. `None` where others can ask.
+    loopback: Option<IpAddr>,
     has_page: bool,
     scrapes: mpsc::Sender<Scrape>,
 }
@@ -202,7 +207,7 @@ impl Server {
         has_page: bool,
         scrapes: mpsc::Sender<Scrape>,
     ) -> Result<Self, String> {
-        let is_open = matches!(address, ListenAddress::Network(_)) && !address.is_loopback();
+        let is_open = matches!(address, ListenAddress::Network(_)) && address.loopback().is_none();
         let access = files.in_use();
         if is_open && (access.tls.is_none() || access.passwords.is_empty()) {
             return Err(format!(
@@ -211,7 +216,7 @@ impl Server {
             ));
         }
         let readers = Readers {
-            is_loopback: address.is_loopback(),
+            loopback: address.loopback(),
             has_page,
             scrapes,
         };
@@ -223,7 +228,7 @@ impl Server {
 
     /// Whether nobody but the user, and those who know a password, can read.
     pub(super) fn knows_readers(&self) -> bool {
-        !self.files.in_use().passwords.is_empty() || !self.readers.is_loopback
+        !self.files.in_use().passwords.is_empty() || self.readers.loopback.is_none()
     }
 
     /// Whether connections are encrypted.
@@ -233,7 +238,7 @@ impl Server {
 
     /// Accepts connections for ever.
     pub(super) async fn serve(self, listener: Listener) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut connections: Vec<OpenConnection> = Vec::new();
         loop {
             let accepted = match &listener {
                 Listener::Network(listener) => listener
@@ -249,20 +254,31 @@ impl Server {
                 sleep(AFTER_FAILURE).await;
                 continue;
             };
-            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                continue;
-            };
+            connections.retain(|connection| !connection.task.is_finished());
+            if connections.len() >= MOST_CONNECTIONS {
+                // Programs that connect and ask nothing must not keep out a collector, which asks at once.
+                let silent = |connection: &OpenConnection| !connection.has_asked.load(Relaxed);
+                let place = connections.iter().position(silent).unwrap_or(0);
+                connections.remove(place).task.abort();
+            }
             let (readers, files) = (Arc::clone(&self.readers), Arc::clone(&self.files));
-            tokio::spawn(async move {
-                // A reader that is too slow, or breaks off, gets no more.
-                let _outcome = timeout(LONGEST, answer(readers, files, stream)).await;
-                drop(place);
-            });
+            let has_asked = Arc::new(AtomicBool::new(false));
+            let answer = answer(readers, files, stream, Arc::clone(&has_asked));
+            // A reader that is too slow, or breaks off, gets no more.
+            let task = tokio::spawn(async { drop(timeout(LONGEST, answer).await) }).abort_handle();
+            connections.push(OpenConnection { task, has_asked });
         }
     }
 }
 
-/// A connection.
+/// A connection that has not ended. Those of a server are in the order in which they began.
+struct OpenConnection {
+    task: AbortHandle,
+    /// Whether the head of a request has come.
+    has_asked: Arc<AtomicBool>,
+}
+
+/// The bytes of a connection.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -272,6 +288,7 @@ async fn answer(
     readers: Arc<Readers>,
     files: Arc<AccessFiles>,
     stream: Box<dyn Stream>,
+    has_asked: Arc<AtomicBool>,
 ) -> anyhow::Result<()> {
     let access = files.newest().await;
     let stream: Box<dyn Stream> = match &access.tls {
@@ -279,11 +296,14 @@ async fn answer(
         None => stream,
     };
     let service = service_fn(move |request| {
+        has_asked.store(true, Relaxed);
         let (readers, access) = (Arc::clone(&readers), Arc::clone(&access));
         async move { anyhow::Ok(readers.respond(&request, &access.passwords).await) }
     });
     hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
+        // A reader may close its side once it has asked, as `nc -N` does.
+        .half_close(true)
         .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service)
         .await?;
@@ -298,10 +318,13 @@ impl Readers {
     ) -> Response<Full<Bytes>> {
         let headers = request.headers();
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-        if self.is_loopback && !host.is_some_and(names_this_computer) {
+        if let Some(own) = self.loopback
+            && !host.is_some_and(|host| names_this_computer(host, own))
+        {
             return plain(
                 StatusCode::FORBIDDEN,
-                "gputop answers to localhost, 127.0.0.1 and [::1] only\n",
+                "gputop answers here only to requests that name localhost, 127.0.0.1 or [::1] as their host: \
+                 use such a URL\n",
             );
         }
         let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);

@@ -5,6 +5,8 @@
 //! that gputop does not know is refused: one that asks for more safety must not be passed over.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +41,14 @@ impl WebConfig {
     ///
     /// When a file cannot be read, or a setting is wrong: a sentence.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
+        const OTHERS_WRITE: u32 = 0o002;
         let text = read_small_file(path)?;
+        if fs::metadata(path).is_ok_and(|file| file.mode() & OTHERS_WRITE != 0) {
+            return Err(format!(
+                "every user may change {0}, and so who may read: `chmod o-w {0}`",
+                path.display()
+            ));
+        }
         let folder = path.parent().unwrap_or(Path::new(""));
         let config =
             ConfigText::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;

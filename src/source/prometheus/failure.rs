@@ -191,7 +191,10 @@ impl TlsFault {
             _ if format!("{why:?}").contains("CaUsedAsEndEntity") => {
                 "has the certificate of an authority (CA:TRUE), where a server needs one with CA:FALSE"
             }
-            _ => "has a certificate that is invalid",
+            _ => {
+                "has a certificate that is invalid; if it is self-signed, name it as ca_file of tls_config in \
+                 a file for --http.config.file"
+            }
         })
     }
 
