@@ -9,8 +9,8 @@ Starts the fake driver's machine with readings that stand still, `gputop exporte
 that scrapes it each second. Compares what Prometheus answers with one line of `--json`, gauge by
 gauge, then runs `promtool check metrics` on the text and `promtool check rules` on
 assets/alerts.yml. With `--minutes`, processes come and go meanwhile, each with another PID, and the
-number of series is compared before and after. At last, MIG splits GPUs, and `gputop --prometheus`
-has to tell the free ones. Exits with 1 if something differs.
+number of series is compared before and after. At last, `gputop --prometheus` has to tell which GPUs
+are free where that is hard to tell. Exits with 1 if something differs.
 """
 
 import argparse
@@ -108,8 +108,9 @@ class Lab:
             gpus.append({"persona": "H100", "processes": there})
         self.write_gpus(gpus)
 
-    def split_gpus(self) -> None:
-        """Replaces the GPUs by two that MIG splits: one has a process on its second instance."""
+    def hard_gpus(self) -> None:
+        """Replaces the GPUs by two that MIG splits, of which one has a process on its second
+        instance, one whose processes the driver does not tell, and one that asks for a reboot."""
         process = {"pid": self.sleepers[0].pid, "memory": 3 << 30}
         splits = [
             {
@@ -128,7 +129,13 @@ class Lab:
             }
             for gpu in (0, 1)
         ]
-        self.write_gpus([{"persona": "A100-MIG", "mig": mig} for mig in splits])
+        self.write_gpus(
+            [
+                *({"persona": "A100-MIG", "mig": mig} for mig in splits),
+                {"persona": "H100", "no_process_lists": True, "memory": {"unaccounted": 70 << 30}},
+                {"persona": "H100", "recovery_action": 2},
+            ]
+        )
 
     def write_gpus(self, gpus: list[dict]) -> None:
         text = json.dumps({"gpus": gpus})
@@ -209,11 +216,12 @@ def check(lab: Lab, minutes: float) -> int:
     wrong += compare(lab)
     kinds = lab.query("count(count by (program, user) (gputopmon_process_memory_bytes))")
     print(f"{changes} processes came and went; series before and after: {before}; {kinds}")
-    lab.split_gpus()
+    lab.hard_gpus()
     view = viewer.Viewer(lab.gputop, lab.folder, ["--prometheus", f"http://127.0.0.1:{PORT}"])
-    is_right = lambda screen: "1 busy  1 free" in screen and "root 1  sleep" in screen
+    words = ["1 sick", "2 busy  1 free", "vm:3", "root 1  sleep"]
+    is_right = lambda screen: all(word in screen for word in words)
     is_seen = view.wait(is_right, 60) is not None
-    print(f"of two split GPUs, one is free: {is_seen}" + ("" if is_seen else f"\n{view.screen()}"))
+    print(f"of four GPUs, one is free: {is_seen}" + ("" if is_seen else f"\n{view.screen()}"))
     wrong += not is_seen
     view.end()
     text = lab.text()

@@ -217,6 +217,14 @@ class Gputop(Dialect):
         prefix = "gputopmon_gpu_"
         info = {"name": scene.GPU_NAME, "driver": scene.DRIVER, "pci_bus_id": gpu.bus_id}
         yield f"{prefix}info", joined(info), 1
+        trouble = ""
+        if now.xid in (48, 79) or now.is_row_remap_failed:
+            trouble = "hardware_error"
+        elif now.is_hot:
+            trouble = "slowdown"
+        yield f"{prefix}free", "", int(not gpu.is_busy and trouble != "hardware_error")
+        if trouble:
+            yield f"{prefix}trouble", f'trouble="{trouble}"', 1
         yield f"{prefix}reading_age_seconds", 'readings="load"', 0.4
         yield f"{prefix}memory_total_bytes", "", scene.TOTAL_MIB * MIB
         yield f"{prefix}memory_used_bytes", "", now.used_mib * MIB

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::metrics::{Exposition, Metric, SampleLabels};
 use super::sample_values::{is_leak, leftover_memory, ratio, word};
 use crate::base::units::Watts;
-use crate::model::{GpuOrProcess, HeldIdle, HostModel, RankedTrouble, TroubleRank, telling_xid};
+use crate::model::{
+    GpuOrProcess, GpuOverview, GpuState, HeldIdle, HostModel, RankedTrouble, TroubleRank,
+    telling_xid,
+};
 use crate::output::judged;
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot, Throttle};
 
@@ -73,12 +76,48 @@ pub(super) fn add_host(out: &mut Exposition, host: &SeenHost<'_>) {
             .count();
         out.add(Metric::Troubles, &labels.with("trouble", name), count);
     }
+    let overview = model.overview();
+    for gpu in overview.iter().flat_map(|overview| &overview.gpus) {
+        add_state(out, model, snapshot, gpu, &labels);
+    }
     let since_line = host.since_line.unwrap_or_default();
     for gpu in &snapshot.gpus {
-        let labels = labels
-            .with("gpu", &gpu.label())
-            .with_known("uuid", Some(&gpu.uuid.0));
-        add_gpu(out, model, snapshot, gpu, &labels, since_line);
+        add_gpu(
+            out,
+            model,
+            snapshot,
+            gpu,
+            &labels_of(gpu, &labels),
+            since_line,
+        );
+    }
+}
+
+fn labels_of(gpu: &Gpu, of_host: &SampleLabels) -> SampleLabels {
+    let labels = of_host.with("gpu", &gpu.label());
+    labels.with_known("uuid", Some(&gpu.uuid.0))
+}
+
+/// Adds how gputop judges a whole GPU.
+fn add_state(
+    out: &mut Exposition,
+    model: &HostModel,
+    snapshot: &Snapshot,
+    judged: &GpuOverview,
+    labels: &SampleLabels,
+) {
+    let Some(gpu) = snapshot.gpu(&judged.uuid) else {
+        return;
+    };
+    let labels = labels_of(gpu, labels);
+    if judged.state != GpuState::Unknown {
+        let is_free = judged.state == GpuState::Free;
+        out.add(Metric::GpuFree, &labels, u8::from(is_free));
+    }
+    let rank = model.rank_of(gpu);
+    let name = TROUBLES.into_iter().find(|(known, _)| Some(*known) == rank);
+    if let Some((_, name)) = name {
+        out.add(Metric::GpuTrouble, &labels.with("trouble", name), 1);
     }
 }
 

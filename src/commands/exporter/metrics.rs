@@ -70,6 +70,8 @@ metrics! {
     HostUnreadable: Gauge "host_unreadable_processes", "Processes whose open files the agent may not read: those of other users, unless it runs as root.";
     Troubles: Gauge "troubles", "Troubles of the host, by kind: gpu_lost, full_soon, hardware_error, leak, leftover or slowdown.";
     GpuInfo: Gauge "gpu_info", "1; the labels say what the GPU is.";
+    GpuFree: Gauge "gpu_free", "1 if nobody uses the GPU and it works, 0 if not; absent while that is not known, and for MIG instances.";
+    GpuTrouble: Gauge "gpu_trouble", "1 while the GPU has a trouble, with the most urgent one as the label; absent without one, and for MIG instances.";
     GpuReadingAge: Gauge "gpu_reading_age_seconds", "The time since this group of readings: load or health.";
     GpuMemoryTotal: Gauge "gpu_memory_total_bytes", "Device memory.";
     GpuMemoryUsed: Gauge "gpu_memory_used_bytes", "Device memory in use, without that which the driver reserves.";

@@ -260,7 +260,8 @@ impl Cluster {
                         user: first_label(series, form.exporter().owner_labels).cloned(),
                         job: first_label(series, form.exporter().job_labels).cloned(),
                     };
-                    if gpu.owners.len() < MOST_OWNERS && !gpu.owners.contains(&owner) {
+                    let is_known = owner.user.is_some() || owner.job.is_some();
+                    if is_known && gpu.owners.len() < MOST_OWNERS && !gpu.owners.contains(&owner) {
                         gpu.owners.push(owner);
                     }
                 }),
@@ -454,7 +455,10 @@ fn take_troubles(
     let flags = found.values().flat_map(|host| &host.flags);
     let flags = flags.chain(sick_twins.values().flat_map(|host| &host.flags));
     let known: BTreeSet<String> = flags
-        .filter(|flag| flag.figure == figure && !flag.gpu.uuid.is_empty())
+        .filter(|flag| {
+            let is_told = figure == Figure::HardwareError && flag.figure.is_of_hardware();
+            (flag.figure == figure || is_told) && !flag.gpu.uuid.is_empty()
+        })
         .map(|flag| flag.gpu.bare_uuid().to_owned())
         .collect();
     for series in &answer.series {
@@ -463,6 +467,9 @@ fn take_troubles(
         };
         let gpu = gpu_key(form, series);
         let is_news = figure.is_of_hardware() && !known.contains(gpu.bare_uuid());
+        if figure == Figure::HardwareError && !is_news {
+            continue;
+        }
         let flag = GpuFlag { gpu, figure, value };
         match found.get_mut(&id) {
             Some(host) if host.selector == selector || is_news => host.flags.push(flag),
@@ -470,6 +477,15 @@ fn take_troubles(
                 let new = || ClusterHost::new(selector);
                 let twin = sick_twins.entry(id).or_insert_with(new);
                 twin.flags.push(flag);
+            }
+            // Without a driver, a host has no GPUs.
+            None if figure == Figure::Lost => {
+                let host = FoundHost {
+                    selector,
+                    figures: ClusterFigures::default(),
+                    flags: vec![flag],
+                };
+                found.insert(id, host);
             }
             _ => {}
         }

@@ -160,7 +160,7 @@ impl ClusterGpuKey {
         other.uuid.starts_with("MIG-") && gpu == Some(self.index.as_str())
     }
 
-    fn is_gpu(&self) -> bool {
+    pub(super) fn is_gpu(&self) -> bool {
         !self.index.is_empty() || !self.uuid.is_empty()
     }
 }
@@ -255,7 +255,7 @@ impl ClusterHost {
     /// The number of GPUs with an error of the hardware.
     pub(crate) fn sick(&self) -> usize {
         let flags = self.flags.iter();
-        let of_hardware = flags.filter(|flag| flag.figure.is_of_hardware());
+        let of_hardware = flags.filter(|flag| flag.figure.is_of_hardware() && flag.gpu.is_gpu());
         let gpus: BTreeSet<&ClusterGpuKey> = of_hardware.map(|flag| &flag.gpu).collect();
         gpus.len()
     }
@@ -337,7 +337,15 @@ impl GpuFlag {
                 let sentence = format!("uncorrected ECC errors: {}", whole(self.value));
                 (TroubleRank::HardwareError, sentence)
             }
+            Figure::HardwareError => (
+                TroubleRank::HardwareError,
+                "an error of the hardware: its host tells which".to_owned(),
+            ),
             Figure::Leak => (TroubleRank::Leak, "memory leaks".to_owned()),
+            Figure::Leftover if self.value <= 0.0 => (
+                TroubleRank::Leftover,
+                "leftover processes hold an unknown amount of memory".to_owned(),
+            ),
             Figure::Leftover => (
                 TroubleRank::Leftover,
                 format!("leftover processes hold {}", bytes()),

@@ -3,8 +3,7 @@
 //!
 //! In an expression, `$}` stands for the matchers that choose hosts, and `}`. A value that an exporter writes
 //! for "not known" is filtered there, before anything is added up: DCGM's are 2147483632 and more,
-//! that of nvitop-exporter is NaN. A GPU with an error of its hardware is not free, nor one with a
-//! process on one of its MIG instances. The numbers of the
+//! that of nvitop-exporter is NaN. A GPU with an error of its hardware is not free. The numbers of the
 //! Xid errors are those that a program causes.
 
 /// The label of DCGM with the number of a MIG instance.
@@ -35,11 +34,13 @@ pub(crate) enum Figure {
     Xid,
     /// The GPU could not replace a bad row of its memory. The value says nothing.
     RowRemapFailure,
+    /// Another error of the hardware. The value says nothing.
+    HardwareError,
     /// The memory errors that ECC could not correct, since the driver was loaded.
     EccErrors,
     /// Memory leaks. The value says nothing.
     Leak,
-    /// Device memory that leftover processes hold, in bytes.
+    /// Device memory that leftover processes hold, in bytes; 0 where that is not known.
     Leftover,
     /// The seconds for which a process has held the GPU without use, where they are half an hour at
     /// least.
@@ -62,12 +63,14 @@ impl Figure {
     ];
 
     /// The troubles, of which few GPUs have one.
-    pub(super) const TROUBLES: [Self; 9] = [
+    pub(super) const TROUBLES: [Self; 10] = [
         Self::Lost,
         Self::FullSoon,
         Self::Xid,
         Self::RowRemapFailure,
         Self::EccErrors,
+        // After those that say more.
+        Self::HardwareError,
         Self::Leak,
         Self::Leftover,
         Self::HeldIdle,
@@ -100,9 +103,12 @@ impl Figure {
         self.aggregation() == "count"
     }
 
-    /// Whether it is an error of the hardware.
+    /// Whether it is an error of the hardware, so that the GPU is sick.
     pub(super) fn is_of_hardware(self) -> bool {
-        matches!(self, Self::Xid | Self::RowRemapFailure | Self::EccErrors)
+        matches!(
+            self,
+            Self::Lost | Self::Xid | Self::RowRemapFailure | Self::EccErrors | Self::HardwareError
+        )
     }
 
     /// Whether a smaller value is worse.
@@ -174,18 +180,15 @@ impl KnownExporter {
                 (Figure::Temperature, "gputopmon_gpu_temperature_celsius{$}"),
                 (
                     Figure::Free,
-                    "gputopmon_gpu_memory_used_bytes{gpu!~\".*:.*\",$} unless on (cluster, instance, \
-                     host, gpu) label_replace(gputopmon_processes{$} > 0 or \
-                     gputopmon_gpu_memory_unaccounted_bytes{$} > 0, \"gpu\", \"$1\", \"gpu\", \
-                     \"(.*):.*\") unless on (host, uuid) \
-                     gputopmon_gpu_row_remap_failed{$} > 0 unless on (host, uuid) \
-                     gputopmon_gpu_ecc_uncorrected_errors_total{$} > 0 unless on (host, uuid) \
-                     (gputopmon_gpu_last_xid{$} != 13 != 31 != 43 != 45 != 68 != 69 != 109 and on \
-                     (host, uuid) gputopmon_gpu_last_xid_age_seconds{$} <= 3600)",
+                    // One of several exporters on a host may see less than the others.
+                    "gputopmon_gpu_free{$} > 0 unless on (cluster, uuid) gputopmon_gpu_free{$} == 0 \
+                     unless on (cluster, uuid) gputopmon_gpu_trouble{trouble=~\"gpu_lost|hardware_error\",$}",
                 ),
                 (
                     Figure::Lost,
-                    "gputopmon_troubles{trouble=\"gpu_lost\",$} > 0",
+                    "gputopmon_gpu_trouble{trouble=\"gpu_lost\",$} or \
+                     (gputopmon_troubles{trouble=\"gpu_lost\",$} > 0 unless on (cluster, host) \
+                     gputopmon_gpu_trouble{trouble=\"gpu_lost\",$})",
                 ),
                 (
                     Figure::FullSoon,
@@ -205,12 +208,17 @@ impl KnownExporter {
                     "gputopmon_gpu_ecc_uncorrected_errors_total{$} > 0",
                 ),
                 (
+                    Figure::HardwareError,
+                    "gputopmon_gpu_trouble{trouble=\"hardware_error\",$}",
+                ),
+                (
                     Figure::Leak,
                     "gputopmon_gpu_leaking{$} > 0 or gputopmon_process_leaking{$} > 0",
                 ),
                 (
                     Figure::Leftover,
-                    "gputopmon_gpu_leftover_memory_bytes{$} > 0",
+                    "gputopmon_gpu_leftover_memory_bytes{$} > 0 or \
+                     0 * (gputopmon_gpu_leftover_processes{$} > 0)",
                 ),
                 (
                     Figure::HeldIdle,
@@ -218,7 +226,7 @@ impl KnownExporter {
                 ),
                 (
                     Figure::Slowdown,
-                    "gputopmon_troubles{trouble=\"slowdown\",$} > 0",
+                    "gputopmon_gpu_trouble{trouble=\"slowdown\",$}",
                 ),
             ],
             owners: "label_replace(gputopmon_processes{$} > 0, \"gpu\", \"$1\", \"gpu\", \"(.*):.*\")",

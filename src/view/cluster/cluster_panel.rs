@@ -73,6 +73,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     {
         let words = if host.is_silent {
             "no samples"
+        } else if host.figures.gpus == 0 {
+            "it has no GPU that answers"
         } else if app.awaits(RoundKind::Rows) {
             "asking for its GPUs…"
         } else if app.cluster.warning().is_some() {

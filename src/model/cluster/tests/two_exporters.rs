@@ -195,6 +195,36 @@ fn users_are_counted_on_gpus_whose_users_no_better_exporter_tells() {
 }
 
 #[test]
+fn an_error_of_the_hardware_without_a_name_is_told_where_no_other_is_and_a_host_without_gpus_is_there()
+ {
+    let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
+    let gpu = |index| [("host", "gpu-1"), ("gpu", index), ("uuid", index)];
+    let trouble = |figure| RoundPart::Troubles(form(GPUTOP), figure);
+    server.knows(trouble(Figure::EccErrors), &gpu("0"), 3.0);
+    for index in ["0", "1"] {
+        server.knows(trouble(Figure::HardwareError), &gpu(index), 1.0);
+    }
+    server.knows(trouble(Figure::Leftover), &gpu("2"), 0.0);
+    server.knows(trouble(Figure::Lost), &gpu("3"), 1.0);
+    // The driver of this host does not run.
+    server.knows(trouble(Figure::Lost), &[("host", "gpu-2")], 1.0);
+    server.ask_totals();
+    assert_eq!(server.names(), ["gpu-1", "gpu-2"]);
+    assert_eq!(
+        server.troubles(),
+        [
+            "gpu-1:3 lost, or does not answer",
+            "gpu-2: lost, or does not answer",
+            "gpu-1:0 uncorrected ECC errors: 3",
+            "gpu-1:1 an error of the hardware: its host tells which",
+            "gpu-1:2 leftover processes hold an unknown amount of memory",
+        ]
+    );
+    assert_eq!(server.host("gpu-1").sick(), 3);
+    assert_eq!(server.host("gpu-2").sick(), 0);
+}
+
+#[test]
 fn the_gpus_of_a_host_come_from_the_exporter_that_counts_for_it() {
     let mut server = AskedServer::with(GPUTOP, false, &[&[("host", "gpu-1")]]);
     server.adds(SMI, true, &[&[("instance", "gpu-1:9835")]]);
