@@ -272,11 +272,11 @@ fn a_server_that_is_not_there_is_one_sentence() {
 }
 
 #[test]
-fn a_compressed_answer_of_a_gigabyte_ends_at_the_limit() {
+fn a_long_compressed_answer_ends_at_the_limit() {
     let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
     bomb.write_all(b"{\"status\":\"success\",\"x\":\"").unwrap();
     let piece = vec![b'x'; 1 << 20];
-    for _ in 0..80 {
+    for _ in 0..8 {
         bomb.write_all(&piece).unwrap();
     }
     let why = sentence(answer(
