@@ -76,6 +76,15 @@ pub(crate) struct ClusterTrouble {
     pub(crate) sentence: String,
 }
 
+/// The UUIDs of the GPUs of these hosts that have an error of the hardware.
+fn sick_uuids<'a>(hosts: impl Iterator<Item = &'a ClusterHost>) -> BTreeSet<&'a str> {
+    let flags = hosts.flat_map(|host| &host.flags);
+    let uuids = flags
+        .filter(|flag| flag.figure.is_of_hardware())
+        .map(|flag| flag.gpu.bare_uuid());
+    uuids.filter(|uuid| !uuid.is_empty()).collect()
+}
+
 impl Cluster {
     /// The hosts, in the order of their names.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (&ClusterHostId, &ClusterHost)> {
@@ -159,7 +168,9 @@ impl Cluster {
     /// The number of GPUs with an error of the hardware that only an exporter tells of whose name of
     /// the host is not listed.
     pub(crate) fn sick_elsewhere(&self) -> usize {
-        self.sick_twins.values().map(ClusterHost::sick).sum()
+        let listed = sick_uuids(self.hosts.values());
+        let elsewhere = sick_uuids(self.sick_twins.values());
+        elsewhere.difference(&listed).count()
     }
 
     /// Whether some hosts have no samples now.

@@ -15,6 +15,7 @@ import pathlib
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 
 import dialects
 import exporters
@@ -28,6 +29,13 @@ for gpu in HOSTS[0].gpus[:2]:
     gpu.is_busy, gpu.pod = False, None
 scene.XIDS[0, 0] = 79
 WAIT_S = 60
+
+
+class Gputop(dialects.Gputop):
+    """`gputop exporter` of which each has begun after the error."""
+
+    def values(self, gpu: scene.Gpu, now: scene.Reading) -> Iterator[tuple[str, str, float]]:
+        return super().values(gpu, dataclasses.replace(now, xid=0))
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
@@ -44,9 +52,7 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
         if texts is not None:
-            text = dialects.exposition(texts, scene.now_tick(), None)
-            lines = [line for line in text.splitlines() if b"gputopmon_gpu_last_xid" not in line]
-            self.wfile.write(b"\n".join([*lines, b""]))
+            self.wfile.write(dialects.exposition(texts, scene.now_tick(), None))
 
 
 def texts(hosts: list[scene.Host], dialect: dialects.Dialect, prefix: str) -> list:
@@ -95,7 +101,7 @@ def check(kind: str, gputop: pathlib.Path, folder: pathlib.Path) -> bool:
     )
     screen = view()
     sees("pods of a new name are not lost hosts", screen, ["3 hosts", "24 GPUs", "pod-b2"], "pod-a")
-    running["gputop"] = texts(HOSTS[:2], dialects.Gputop(), "node-")
+    running["gputop"] = texts(HOSTS[:2], Gputop(), "node-")
     running["smi"] = texts(HOSTS[2:], dialects.NvidiaSmi(), "")
     servers.wait("gputop's series", lambda: len(server.query("gputopmon_gpu_info")) == 16)
     servers.wait("the last", lambda: len(server.query("nvidia_smi_memory_used_bytes")) == 8)
@@ -116,7 +122,7 @@ def check(kind: str, gputop: pathlib.Path, folder: pathlib.Path) -> bool:
     running.clear()
     running["smi"] = texts(HOSTS[2:], dialects.NvidiaSmi(), "")
     running["named"] = texts(HOSTS[1:2], dialects.NvidiaSmi(), "")
-    running["gputop"] = texts(HOSTS[:1], dialects.Gputop(), "node-")
+    running["gputop"] = texts(HOSTS[:1], Gputop(), "node-")
     running["dcgm"] = texts(HOSTS[:2], dialects.Dcgm(), "pod-c")
     names["/named"] = ("10.0.0.8:9835", "smi")
     named = servers.scrape_configuration(address, list(names), "1s", False, names)

@@ -10,7 +10,7 @@ use super::questions::{COUNTED, MOST_TROUBLES};
 use super::rounds::RoundPart;
 use super::{
     Cluster, ClusterFigures, ClusterGpu, ClusterGpuKey, ClusterHost, ClusterHostId, ClusterOwner,
-    ClusterRound, HostPast, HostSelector, RoundKind, TroubleKnowledge,
+    ClusterRound, HostPast, HostSelector, RoundKind, TroubleKnowledge, sick_uuids,
 };
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent};
@@ -174,7 +174,7 @@ impl Cluster {
     ) {
         let now = self.now;
         let twins = &self.twins;
-        let sick = sick_uuids(&self.sick_twins);
+        let sick = sick_uuids(self.sick_twins.values());
         self.hosts.retain(|id, host| {
             let twins = twins.get(&host.selector.form);
             !twins.is_some_and(|twins| twins.contains(id)) || found.contains_key(id)
@@ -273,7 +273,7 @@ impl Cluster {
                 _ => {}
             }
         }
-        let sick = sick_uuids(&self.sick_twins);
+        let sick = sick_uuids(self.sick_twins.values());
         let is_asked = |id: &ClusterHostId| round.hosts.is_empty() || round.hosts.contains(id);
         for (id, host) in self.hosts.iter_mut().filter(|(id, _)| is_asked(id)) {
             // A silent host keeps its GPUs, whose state is then unknown.
@@ -490,13 +490,6 @@ fn take_troubles(
             _ => {}
         }
     }
-}
-
-/// The UUIDs of the GPUs of these hosts that have an error of the hardware.
-fn sick_uuids(hosts: &BTreeMap<ClusterHostId, ClusterHost>) -> BTreeSet<&str> {
-    let flags = hosts.values().flat_map(|host| &host.flags);
-    let uuids = flags.map(|flag| flag.gpu.bare_uuid());
-    uuids.filter(|uuid| !uuid.is_empty()).collect()
 }
 
 /// Passes each series of an answer to its host, if the same exporter reads that.

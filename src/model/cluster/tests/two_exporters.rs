@@ -141,6 +141,13 @@ fn an_error_of_the_hardware_counts_whichever_exporter_tells_of_it_once() {
         ]
     );
     assert_eq!(server.cluster.sick_elsewhere(), 1);
+    // The same GPU, of which the better exporter does not say what it has.
+    let known: LabelList<'_> = &[("host", "gpu-1"), ("gpu", "1"), ("uuid", "GPU-b")];
+    let error = RoundPart::Troubles(form(GPUTOP), Figure::HardwareError);
+    server.knows(error, known, 1.0);
+    server.ask_totals();
+    assert_eq!(server.troubles().len(), 4);
+    assert_eq!(server.cluster.sick_elsewhere(), 0);
 }
 
 #[test]
