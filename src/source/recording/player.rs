@@ -421,10 +421,12 @@ impl Player {
                 }
             };
         }
-        self.reporter
-            .send(SourceEvent::Line(key, Box::new(line)))
-            .await
-            && (self.target.is_some() || self.send_position().await)
+        // A key that answers to what the screen shows goes on from there.
+        (self.target.is_some() || self.send_position().await)
+            && self
+                .reporter
+                .send(SourceEvent::Line(key, Box::new(line)))
+                .await
     }
 
     async fn report(&self, report: PlayerReport) -> bool {

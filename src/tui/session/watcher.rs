@@ -72,8 +72,6 @@ pub(super) struct Watcher {
     is_over: bool,
     /// Whether the end of a jump is still to come.
     is_jumping: bool,
-    /// Whether the player is still to report the time of the latest line.
-    awaits_position: bool,
     /// The hosts whose next pass is still to come, after a step.
     hosts_to_step: BTreeSet<HostKey>,
 }
@@ -106,7 +104,6 @@ impl Watcher {
             now: Instant::now(),
             is_over: false,
             is_jumping: false,
-            awaits_position: false,
             hosts_to_step: BTreeSet::new(),
         })
     }
@@ -175,7 +172,7 @@ impl Watcher {
         let target = self.pace.target();
         while !self.is_over
             && !self.pace.is_paused
-            && (self.awaits_position || target.is_none() || self.data_time() < target)
+            && (target.is_none() || self.data_time() < target)
         {
             let event = self.sources.next().await;
             self.take(event);
@@ -202,10 +199,7 @@ impl Watcher {
         let mut deadline = until(start.is_none());
         while !self.is_over {
             let passed = start.and_then(|start| Some(self.data_time()?.since(start)));
-            if is_recording
-                && !self.awaits_position
-                && span.is_some_and(|span| passed >= Some(span))
-            {
+            if is_recording && span.is_some_and(|span| passed >= Some(span)) {
                 return;
             }
             let event = match deadline.filter(|_| !is_recording) {
@@ -230,7 +224,7 @@ impl Watcher {
     ///
     /// When nothing arrives in time before that: a picture of another moment would be false.
     async fn follow_steering(&mut self) -> anyhow::Result<()> {
-        while self.is_jumping || self.awaits_position || !self.hosts_to_step.is_empty() {
+        while self.is_jumping || !self.hosts_to_step.is_empty() {
             let event = timeout(self.patience, self.sources.next()).await;
             self.take(event.context("the replay stopped before the moment to draw")?);
         }
@@ -238,9 +232,6 @@ impl Watcher {
     }
 
     fn take(&mut self, event: SourceEvent) {
-        if let SourceEvent::Player(_) | SourceEvent::RecordingEnded(_) = event {
-            self.awaits_position = false;
-        }
         match &event {
             SourceEvent::RecordingEnded(_) => {
                 self.is_over = true;
@@ -252,7 +243,6 @@ impl Watcher {
             }
             SourceEvent::Line(host, line) if matches!(**line, Line::Full(_) | Line::Tick(_)) => {
                 self.hosts_to_step.remove(host);
-                self.awaits_position = self.sources.is_recording() && !self.app.is_jumping();
             }
             _ => {}
         }
