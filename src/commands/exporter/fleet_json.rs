@@ -277,10 +277,11 @@ fn leftovers(model: &HostModel, snapshot: &Snapshot) -> String {
         })
         .collect();
     let whose = in_brackets(users);
-    format!(
-        "processes that should have ended hold {}{whose}",
-        Bytes(memory)
-    )
+    let held = match memory {
+        0 => "an unknown amount of memory".to_owned(),
+        memory => Bytes(memory).to_string(),
+    };
+    format!("processes that should have ended hold {held}{whose}")
 }
 
 /// Each name once, as in ` (alice, bob)`; an empty text without names.
