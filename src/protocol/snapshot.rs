@@ -102,7 +102,7 @@ pub struct GpuUuid(pub Text);
 
 impl GpuUuid {
     /// The beginning of a name that stands for a UUID.
-    const UNKNOWN: &str = "unknown-";
+    pub(crate) const UNKNOWN: &str = "unknown-";
 
     /// Stands for the UUID of a GPU that could not be read, since the agent started.
     pub(crate) fn unknown(index: u32) -> Self {

@@ -173,6 +173,7 @@ impl AccessFiles {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use rcgen::generate_simple_self_signed;
     use tempfile::TempDir;
@@ -246,6 +247,16 @@ mod tests {
             folder.write(name, &whole);
             assert!(files.look().is_some_and(|told| told.contains("in order")));
             assert_eq!(files.look(), None);
+        }
+        let config = folder.0.path().join("web.yml");
+        for (mode, named) in [
+            (0o666, "every user may change"),
+            (0o664, "are in order again"),
+        ] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&config, mode).expect("the file is ours");
+            let told = files.look().expect("the change is told");
+            assert!(told.contains(named), "{told}");
         }
         folder.renew(["server.key"]);
         let told = files.look().expect("the damage is told");

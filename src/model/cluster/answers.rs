@@ -457,7 +457,7 @@ fn take_troubles(
     let known: BTreeSet<String> = flags
         .filter(|flag| {
             let is_told = figure == Figure::HardwareError && flag.figure.is_of_hardware();
-            (flag.figure == figure || is_told) && !flag.gpu.uuid.is_empty()
+            (flag.figure == figure || is_told) && !flag.gpu.bare_uuid().is_empty()
         })
         .map(|flag| flag.gpu.bare_uuid().to_owned())
         .collect();

@@ -9,6 +9,7 @@ use super::known_exporter::{Figure, SeriesForm};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::GpuState;
+use crate::protocol::snapshot::GpuUuid;
 
 /// The share of its memory above which a GPU counts as nearly full.
 const NEARLY_FULL: f64 = 0.9;
@@ -148,8 +149,12 @@ impl ClusterGpuKey {
         self.index.clone()
     }
 
-    /// The UUID without the beginning that one exporter leaves out.
+    /// The UUID without the beginning that one exporter leaves out; empty where it is not known.
+    /// There `gputop exporter` writes an index, which GPUs of other hosts have too.
     pub(super) fn bare_uuid(&self) -> &str {
+        if self.uuid.starts_with(GpuUuid::UNKNOWN) {
+            return "";
+        }
         self.uuid.strip_prefix("GPU-").unwrap_or(&self.uuid)
     }
 

@@ -212,11 +212,15 @@ fn an_error_of_the_hardware_without_a_name_is_told_where_no_other_is_and_a_host_
         server.knows(trouble(Figure::HardwareError), &gpu(index), 1.0);
     }
     server.knows(trouble(Figure::Leftover), &gpu("2"), 0.0);
-    server.knows(trouble(Figure::Lost), &gpu("3"), 1.0);
+    // An index that stands for a UUID is that of GPUs of other hosts, too.
+    let unknown = |host| [("host", host), ("gpu", "3"), ("uuid", "unknown-3")];
+    server.knows(trouble(Figure::Lost), &unknown("gpu-1"), 1.0);
+    server.adds(GPUTOP, false, &[&[("host", "gpu-3")]]);
+    server.knows(trouble(Figure::HardwareError), &unknown("gpu-3"), 1.0);
     // The driver of this host does not run.
     server.knows(trouble(Figure::Lost), &[("host", "gpu-2")], 1.0);
     server.ask_totals();
-    assert_eq!(server.names(), ["gpu-1", "gpu-2"]);
+    assert_eq!(server.names(), ["gpu-1", "gpu-2", "gpu-3"]);
     assert_eq!(
         server.troubles(),
         [
@@ -224,6 +228,7 @@ fn an_error_of_the_hardware_without_a_name_is_told_where_no_other_is_and_a_host_
             "gpu-2: lost, or does not answer",
             "gpu-1:0 uncorrected ECC errors: 3",
             "gpu-1:1 an error of the hardware: its host tells which",
+            "gpu-3:3 an error of the hardware: its host tells which",
             "gpu-1:2 leftover processes hold an unknown amount of memory",
         ]
     );
