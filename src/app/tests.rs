@@ -432,3 +432,22 @@ fn a_tick_that_starts_from_another_snapshot_asks_for_a_full_line() {
     ));
     assert_eq!(story.asked, [asked(vec![Command::Full])]);
 }
+
+#[test]
+fn a_process_is_said_to_have_no_probe_only_after_a_search() {
+    let mut host = three();
+    let scanned = std::mem::replace(&mut host.host.scan.at, Moment(0));
+    let story = story(host).keys("i m");
+    assert_eq!(
+        story.app.notice.text(),
+        Some("no probe was looked for in this process yet: press the key again")
+    );
+    let searched = story.pass(|mut host| {
+        host.host.scan.at = scanned;
+        host
+    });
+    assert_eq!(
+        searched.keys("m").app.notice.text(),
+        Some("no probe is in this process: start it as `gputop run -- python train.py`")
+    );
+}

@@ -134,6 +134,8 @@ fn the_keys_of_the_page_ask_the_probe_and_the_page_shows_its_answer() {
     probe.publish(&report());
     let mut terminal = open_page(&host, &probe);
     terminal.wait_for("directory ");
+    // The first line of the agent has no probes.
+    terminal.wait_for("keys             p peak, b modules");
     let mut request = Value::Null;
     let lines = r#""ok": true, "steps": 3, "lines": [{"bytes": 4096, "count": 3, "user": "train.py:7"}, {"bytes": 512, "user": "other lines"}]"#;
     for (keys, name, fields, words) in [

@@ -130,7 +130,8 @@ struct TerminalState {
     screen: String,
 }
 
-/// A terminal with a program in it. Dropping it hangs up and ends the program.
+/// A terminal with a program in it. Dropping it hangs up and ends the program; a test that panics
+/// prints the screen.
 pub(crate) struct Terminal {
     program: ChildProcess,
     shared: Arc<SharedEmulation>,
@@ -308,17 +309,10 @@ impl Terminal {
     /// not come true.
     #[track_caller]
     pub(crate) fn wait_until(&self, description: &str, is_true: impl Fn(&vt100::Screen) -> bool) {
-        if !self
+        let came_true = self
             .shared
-            .becomes_true_within(DEADLINE, |emulation| is_true(emulation.emulator.screen()))
-        {
-            let state = process_state(self.pid())
-                .map_or("gone".to_owned(), |letter| format!("in state {letter}"));
-            panic!(
-                "never {description}; the program is {state}; the screen is\n{}\n",
-                self.text()
-            );
-        }
+            .becomes_true_within(DEADLINE, |emulation| is_true(emulation.emulator.screen()));
+        assert!(came_true, "never {description}");
     }
 
     /// Waits for this many more frames.
@@ -365,11 +359,7 @@ impl Terminal {
     /// Waits for the end of the program.
     #[track_caller]
     pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
-        assert!(
-            self.handle().ends_within(DEADLINE),
-            "gputop does not end; the screen is\n{}\n",
-            self.text()
-        );
+        assert!(self.handle().ends_within(DEADLINE), "gputop does not end");
         self.program.wait()
     }
 
@@ -425,7 +415,14 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
+    #[expect(clippy::print_stderr, reason = "a failed test shows the screen")]
     fn drop(&mut self) {
+        // Whatever a test has waited for in vain: the screen tells why.
+        if thread::panicking() {
+            let state = process_state(self.pid())
+                .map_or("gone".to_owned(), |letter| format!("in state {letter}"));
+            eprintln!("the program is {state}; the screen is\n{}\n", self.text());
+        }
         self.stop_reader();
     }
 }

@@ -5,6 +5,7 @@ use crate::app::event::Effect;
 use crate::app::keys::probe_task::{AskedTask, ProbeTask, TaskProgress};
 use crate::app::page::{PageTopic, ProcessTopic};
 use crate::app::{App, RECORDING, commands};
+use crate::model::HostModel;
 use crate::protocol::command::Command;
 
 impl App {
@@ -19,11 +20,17 @@ impl App {
             return None;
         };
         let probe = topic.process.probe.as_ref();
+        // The first line of an agent does not wait for a search for probes.
+        let is_searched = self.data.shown().host(topic.host);
+        let is_searched = is_searched.is_some_and(HostModel::is_complete);
         let why_not = match probe {
             _ if is_recording => Some(RECORDING.to_owned()),
             _ if is_readonly => Some(
                 "gputop was started with --readonly: it asks no program for anything".to_owned(),
             ),
+            None if !is_searched => {
+                Some("no probe was looked for in this process yet: press the key again".to_owned())
+            }
             None => Some(
                 "no probe is in this process: start it as `gputop run -- python train.py`"
                     .to_owned(),
