@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+use fake_nvml::RemappedRows;
+
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, Output, ProcessHandle, exit_code, run, wait_until};
 
@@ -67,6 +69,28 @@ fn gpus_without_processes_are_free() {
         "{}",
         output.stderr
     );
+}
+
+#[test]
+fn gpus_with_errors_of_the_hardware_are_not_free() {
+    let mut host = four_gpus();
+    host.change(|world| {
+        world.gpus[1].recovery_action = Some(2);
+        world.gpus[3].remapped_rows = Some(RemappedRows {
+            failed: true,
+            ..RemappedRows::default()
+        });
+    });
+    for arguments in [&["free"][..], &["free", "--memory", "1GiB", "-i", "1,3"]] {
+        let output = host.run(arguments.iter().copied());
+        assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, NO_GPU));
+        for words in [
+            "GPU 1 has an error of the hardware (reboot the host)",
+            "GPU 3 has an error of the hardware (row remap failed: ",
+        ] {
+            assert!(output.stderr.contains(words), "{}", output.stderr);
+        }
+    }
 }
 
 #[test]

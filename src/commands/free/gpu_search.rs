@@ -12,7 +12,7 @@ use crate::app::lists::unknown_processes;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::live::gpu_ids;
-use crate::model::{self, HostModel, Total};
+use crate::model::{self, HostModel, Total, TroubleRank};
 use crate::output::{self, Exit};
 use crate::protocol::snapshot::{
     Gpu, GpuUuid, Missing, Reading, SharedMemory, Snapshot, Trouble, Use,
@@ -271,6 +271,16 @@ impl<'a> FreeGpuSearch<'a> {
     fn objection(&self, model: &HostModel, snapshot: &Snapshot, gpu: &Gpu) -> Option<String> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("cannot be used ({})", trouble.cause));
+        }
+        // An instance of MIG is as ill as its GPU.
+        let whole = gpu.facts.parent.as_ref();
+        let whole = whole.and_then(|parent| snapshot.gpu(parent)).unwrap_or(gpu);
+        if let Some(sick) = [gpu, whole]
+            .into_iter()
+            .find(|gpu| model.rank_of(gpu) == Some(TroubleRank::HardwareError))
+        {
+            let phrase = model.health(sick).phrase;
+            return Some(format!("has an error of the hardware ({phrase})"));
         }
         if gpu.facts.parent.is_some() && self.wanted.count.get() > 1 {
             return Some(
