@@ -55,7 +55,9 @@ pub(crate) use self::history::{
     ProcessHistory, TensorHistory, TensorLayer, WEEK, Window,
 };
 pub use self::host::HostModel;
-pub(crate) use self::host_overview::{GpuOverview, GpuState, HostOverview};
+pub(crate) use self::host_overview::{
+    GpuOverview, GpuState, HostOverview, is_busy_without_process,
+};
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub(crate) use self::idle_holds::{GpuTime, HeldGpus, IdleHold};
 pub use self::job::{Job, JobKey};

@@ -201,8 +201,9 @@ impl HostModel {
         })
     }
 
-    /// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does
-    /// not answer is not free. A GPU without memory of its own is judged by its processes.
+    /// Whether no process computes on a GPU, also none that the driver does not list, and no
+    /// unaccounted memory is left there. A GPU that does not answer is not free. A GPU without
+    /// memory of its own is judged by its processes.
     pub(crate) fn is_free(&self, gpu: &Gpu) -> bool {
         gpu.trouble.is_none()
             && gpu.missing.processes.is_none()
@@ -211,6 +212,7 @@ impl HostModel {
                 .processes
                 .iter()
                 .all(|process| process.usage == Use::Graphics)
+            && !is_busy_without_process(gpu)
             && self
                 .unaccounted()
                 .iter()
@@ -301,3 +303,15 @@ fn mean(values: impl Iterator<Item = f32>) -> Option<Percent> {
 
 #[cfg(test)]
 mod tests;
+
+/// Whether the GPU computes although the driver lists no process for it. `false` where the list of
+/// processes may be incomplete, and for a GPU whose instances have the processes.
+pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
+    /// A lower use may be that of a process that has just ended.
+    const BUSY: f32 = 10.0;
+    let is_listed = gpu.trouble.is_none()
+        && gpu.missing.processes.is_none()
+        && gpu.failures.is_empty()
+        && gpu.health.mig != Ok(true);
+    is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
+}

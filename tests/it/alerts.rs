@@ -17,7 +17,7 @@ fn install_alert_program(host: &Host) -> String {
 #[test]
 fn the_end_of_a_watched_process_rings_the_bell_once_and_runs_the_alert_program() {
     const BELL: u8 = 7;
-    let mut host = Host::new(["H100"]);
+    let mut host = Host::idle(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let program = format!("{} hello", install_alert_program(&host));
     let mut terminal = Terminal::start(

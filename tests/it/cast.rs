@@ -61,9 +61,9 @@ fn a_cast_of_the_simulated_machine_shows_the_leak_its_line_and_the_end_of_an_orp
         name,
         "--demo",
         "--keys",
-        "i Esc o F9 Enter 1s",
+        "i Esc o F9 Enter 3s",
         "--after",
-        "2s",
+        "4s",
         "--pause",
         "1s",
     ]);
@@ -74,7 +74,7 @@ fn a_cast_of_the_simulated_machine_shows_the_leak_its_line_and_the_end_of_an_orp
     let size = file.metadata().expect("the file was written").len();
     assert!(size < 1 << 20, "{size}");
     let (seconds, frames) = read_film(&file);
-    assert_eq!(seconds, "8.000");
+    assert_eq!(seconds, "12.000");
     // The first frame, one a second later, one after each key, and one after the wait.
     assert!(frames.len() >= 7, "{frames:#?}");
     let first = |words: &str| {
@@ -87,7 +87,7 @@ fn a_cast_of_the_simulated_machine_shows_the_leak_its_line_and_the_end_of_an_orp
         first("LEAK"),
         first("held by list outputs, train.py:88"),
         first("orphans only"),
-        first("Enter sends SIGTERM"),
+        first("End process"),
         first("ended"),
     ];
     assert!(places.is_sorted(), "{places:?}: {frames:#?}");

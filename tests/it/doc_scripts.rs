@@ -77,7 +77,7 @@ fn each_script_succeeds_on_a_host_where_all_is_well() {
     if !has_jq() {
         return;
     }
-    let mut host = Host::new(["H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100"]);
     host.start_sleep(0, 3 * GIB);
     let scripts = scripts();
     assert!(scripts.len() >= 8, "{scripts:?}");

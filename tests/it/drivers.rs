@@ -349,7 +349,7 @@ fn the_start_of_a_failure_is_kept_when_another_gpu_hangs() {
 /// The first pass ends at the GPU that hangs; the next pass continues with the others.
 #[test]
 fn a_gpu_that_hangs_from_the_start_hides_no_other_gpu_in_reports() {
-    let mut host = Host::new(["H100", "H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100", "H100"]);
     host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetUUID").on(2)));
     let table = host.run(["--once"]);
     let has_row = |index: usize| {

@@ -128,11 +128,15 @@ fn each_gauge_is_that_of_json() {
     let exporter = RunningExporter::on_free_port(&host, &[]);
     let process = r#"program="sleep""#;
     let mut metrics = String::new();
-    wait_until("the process has samples, and the scan is over", || {
-        metrics = exporter.metrics();
-        value(&metrics, "gputopmon_process_memory_bytes", process).is_some()
-            && metrics.contains("gputopmon_gpu_leftover_processes{")
-    });
+    wait_until(
+        "the process has samples, and the first pass and scan are over",
+        || {
+            metrics = exporter.metrics();
+            value(&metrics, "gputopmon_process_memory_bytes", process).is_some()
+                && metrics.contains("gputopmon_gpu_leftover_processes{")
+                && metrics.contains("gputopmon_gpu_temperature_celsius{")
+        },
+    );
     let snapshot = json(&host.run(["--json"]));
     let gpu = &snapshot["gpus"][1];
     let label = format!("uuid={}", gpu["uuid"]);
@@ -452,7 +456,7 @@ fn a_gpu_that_hangs_has_a_trouble_and_no_figures() {
 
 #[test]
 fn the_page_has_its_files_from_here_alone_and_names_no_command() {
-    let mut host = Host::new(["H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100"]);
     host.start_sleep(1, 3 * GIB);
     let without = RunningExporter::on_free_port(&host, &[]);
     for path in ["/fleet.json", "/page.js"] {

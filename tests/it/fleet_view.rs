@@ -15,10 +15,10 @@ fn viewer(commands: &[String]) -> Command {
 
 #[test]
 fn four_hosts_of_which_one_has_no_driver_and_one_does_not_answer_are_shown_at_a_glance() {
-    let mut busy = Host::new(["H100"; 8]);
+    let mut busy = Host::idle(["H100"; 8]);
     let pid = busy.start_sleep(2, 78 * GIB);
-    let free = Host::new(["H100"; 4]);
-    let mut without_driver = Host::new(["H100"]);
+    let free = Host::idle(["H100"; 4]);
+    let mut without_driver = Host::idle(["H100"]);
     without_driver.change(|world| {
         let fault = fake_nvml::Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED");
         world.faults.push(fault);

@@ -39,12 +39,7 @@ fn uuid(host: &mut Host, gpu: usize) -> String {
 
 /// Four idle GPUs, with a process on the first and on the third.
 fn four_gpus() -> Host {
-    let mut host = Host::new(["H100"; 4]);
-    host.change(|world| {
-        for gpu in &mut world.gpus {
-            gpu.utilization.gpu = Some(0);
-        }
-    });
+    let mut host = Host::idle(["H100"; 4]);
     host.start_sleep(0, 70 * GIB);
     host.start_sleep(2, 10 * GIB);
     host
@@ -174,7 +169,7 @@ fn a_busy_gpu_is_not_idle() {
 
 #[test]
 fn wait_waits_for_a_free_gpu() {
-    let mut host = Host::new(["H100"]);
+    let mut host = Host::idle(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let mut command = host.gputop(["free", "--wait", "--interval", "100ms"]);
     let mut waiting = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
@@ -426,7 +421,7 @@ fn only_gpus_of_the_inherited_variable_are_taken() {
 
 #[test]
 fn numbers_whose_meaning_is_not_certain_are_refused() {
-    let mut host = Host::new(["H100", "A100"]);
+    let mut host = Host::idle(["H100", "A100"]);
     let last = uuid(&mut host, 1);
     let output = free_within(&host, "1", &["--wait"]);
     assert_eq!(
@@ -453,7 +448,7 @@ fn numbers_whose_meaning_is_not_certain_are_refused() {
     assert_eq!(printed(&run(&mut command)), "1");
 
     // A GPU that was lost may have changed the numbers of others.
-    let mut host = Host::new(["H100"; 3]);
+    let mut host = Host::idle(["H100"; 3]);
     host.change(|world| world.gpus[0].falls_off_the_bus());
     let output = free_within(&host, "1", &[]);
     assert_eq!(
@@ -471,13 +466,13 @@ fn numbers_whose_meaning_is_not_certain_are_refused() {
 
 #[test]
 fn gpus_are_named_by_uuid_where_their_numbers_are_not_certain_and_on_request() {
-    let mut host = Host::new(["H100"; 2]);
+    let mut host = Host::idle(["H100"; 2]);
     let last = uuid(&mut host, 1);
     assert_eq!(printed(&host.run(["free", "-i", "1", "--uuid"])), last);
     host.change(|world| world.gpus[0].falls_off_the_bus());
     assert_eq!(printed(&host.run(["free"])), last);
 
-    let mut host = Host::new(["A100-MIG", "A100"]);
+    let mut host = Host::idle(["A100-MIG", "A100"]);
     let [instance, whole] = {
         let mut uuids = [String::new(), String::new()];
         host.change(|world| {
@@ -535,7 +530,7 @@ fn a_gpu_is_judged_by_what_is_known_of_its_processes_and_memory() {
         (output.code, output.text(), output.stderr)
     };
     // Without a reading of memory: by the processes.
-    let mut host = Host::new(["GB10"]);
+    let mut host = Host::idle(["GB10"]);
     assert_eq!(free(&host), (0, "0\n".to_owned(), String::new()));
     // The host's memory, which the GPU shares.
     assert_eq!(
@@ -546,6 +541,13 @@ fn a_gpu_is_judged_by_what_is_known_of_its_processes_and_memory() {
         host.run(["free", "--memory", "900TiB", "--ids"]).code,
         NONE_FREE
     );
+    // In a container, the driver may not list the process that computes.
+    host.change(|world| world.gpus[0].utilization.gpu = Some(80));
+    let (code, _, reason) = free(&host);
+    assert!(
+        code == NONE_FREE && reason.contains("GPU 0 is busy (80%), and no process is seen"),
+        "{reason}"
+    );
     host.start_sleep(0, GIB);
     let (code, _, reason) = free(&host);
     assert!(
@@ -553,7 +555,7 @@ fn a_gpu_is_judged_by_what_is_known_of_its_processes_and_memory() {
         "{reason}"
     );
     // Without both: never.
-    let mut host = Host::new(["GB10"]);
+    let mut host = Host::idle(["GB10"]);
     host.change(|world| world.gpus[0].no_process_lists = true);
     let (code, _, reason) = free(&host);
     assert!(
@@ -561,7 +563,7 @@ fn a_gpu_is_judged_by_what_is_known_of_its_processes_and_memory() {
         "{reason}"
     );
     // Without a list of processes: by the memory.
-    let mut host = Host::new(["H100"]);
+    let mut host = Host::idle(["H100"]);
     host.change(|world| world.gpus[0].no_process_lists = true);
     assert_eq!(free(&host), (0, "0\n".to_owned(), String::new()));
     host.change(|world| world.gpus[0].memory.unaccounted = 20 * GIB);

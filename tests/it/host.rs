@@ -31,7 +31,18 @@ impl Host {
         host
     }
 
-    /// A host with GPUs of these personas, whose readings are constant.
+    /// A host with GPUs of these personas, which do nothing.
+    pub(crate) fn idle<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut host = Self::new(personas);
+        host.change(|world| {
+            let loads = world.gpus.iter_mut().map(|gpu| &mut gpu.utilization.gpu);
+            loads.for_each(|load| *load = load.map(|_| 0));
+        });
+        host
+    }
+
+    /// A host with GPUs of these personas, whose readings are constant. Personas that were captured
+    /// from a busy GPU compute without a process.
     pub(crate) fn new<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
         let world = World::with_gpus(personas);
         let directory = tempfile::tempdir().expect("/tmp has room");

@@ -148,9 +148,14 @@ fn arguments_that_hang_cost_no_other_process_its_arguments() {
     let output = host.frozen.host.run(["--once"]);
     let text = output.text();
     assert!(row(&text, host.sleep).ends_with("sleep 1000"), "{text}");
-    assert!(row(&text, hung).ends_with("[python3] …"), "{text}");
-    assert!(
+    // It depends on the load whether the report already knows that they hang.
+    let row_of_hung = row(&text, hung);
+    let is_awaited = row_of_hung.ends_with("[python3] …");
+    let hangs = row_of_hung.ends_with("[python3] (arguments hang)");
+    assert!(is_awaited || hangs, "{text}");
+    assert_eq!(
         text.contains("the arguments of 1 process are not read yet"),
+        is_awaited,
         "{text}"
     );
     // With this timeout, the test fails if a report waits for the process that hangs.

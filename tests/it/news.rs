@@ -119,7 +119,7 @@ fn a_process_that_ends_while_its_gpu_hangs_keeps_its_name_and_ends_once() {
 
 #[test]
 fn alerts_about_what_is_watched_are_news() {
-    let mut host = Host::new(["H100"]);
+    let mut host = Host::idle(["H100"]);
     let pid = host.start_sleep(0, 3 * GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");

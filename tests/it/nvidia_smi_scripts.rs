@@ -277,7 +277,7 @@ fn every_recovery_action_has_its_name() {
 /// reset.
 #[test]
 fn a_gpu_that_needs_a_reset_says_so_beside_its_readable_values() {
-    let mut host = Host::new(["H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100"]);
     let pid = host.start_sleep(0, 3 * GIB);
     host.change(|world| {
         for function in [

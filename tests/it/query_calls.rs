@@ -130,7 +130,7 @@ fn a_gpu_whose_processes_cannot_be_listed_is_named() {
 
 #[test]
 fn a_gpu_that_hangs_at_its_handle_costs_only_its_own_row() {
-    let mut host = Host::new(["H100", "H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100", "H100"]);
     host.change(|world| {
         world
             .faults

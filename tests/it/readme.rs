@@ -141,13 +141,7 @@ fn other_commands() -> Vec<String> {
 
 #[test]
 fn every_other_command_of_the_pages_runs() {
-    let mut host = Host::new(["H100", "H100"]);
-    host.change(|world| {
-        world
-            .gpus
-            .iter_mut()
-            .for_each(|gpu| gpu.utilization.gpu = Some(0));
-    });
+    let host = Host::idle(["H100", "H100"]);
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
     let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
     write("train.log", OUT_OF_MEMORY);

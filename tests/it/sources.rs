@@ -44,7 +44,7 @@ fn numbers(value: &Value, pointer: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the snapshot of a host with a process, after the process was read.
+/// Returns the snapshot of a host with a process, after the process and the GPU were read in full.
 fn snapshot() -> Snapshot {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
@@ -52,6 +52,7 @@ fn snapshot() -> Snapshot {
     let mut received = ReceivedLines::default();
     received.read_until(&agent, "the process", |snapshot| {
         snapshot.host.scan.at != Moment(0)
+            && snapshot.gpus[0].load.temperature.is_ok()
             && snapshot
                 .processes
                 .iter()

@@ -440,7 +440,7 @@ fn a_silent_master_of_the_user_is_avoided_at_the_next_try() {
 #[test]
 fn free_prints_the_command_line_that_takes_the_gpus_on_the_first_host_with_enough() {
     let lab = SshLab::new();
-    let mut hosts = [Host::new(["H100"; 2]), Host::new(["H100"; 4])];
+    let mut hosts = [Host::idle(["H100"; 2]), Host::idle(["H100"; 4])];
     hosts[1].start_sleep(1, 30 * GIB);
     lab.add_agent("n1", &hosts[0], "");
     lab.add_agent("n2", &hosts[1], "");

@@ -57,7 +57,7 @@ impl Phone {
 
 #[test]
 fn each_event_is_told_once_also_by_a_recorder_that_is_started_again() {
-    let mut host = Host::new(["H100"; 3]);
+    let mut host = Host::idle(["H100"; 3]);
     let phone = Phone::of(&host, "");
     let first = host.start_sleep(0, GIB);
     let second = host.start_sleep(1, GIB);
@@ -90,7 +90,7 @@ fn each_event_is_told_once_also_by_a_recorder_that_is_started_again() {
 
 #[test]
 fn a_filter_leaves_out_other_kinds_and_a_program_gets_them_all() {
-    let mut host = Host::new(["H100"]);
+    let mut host = Host::idle(["H100"]);
     let phone = Phone::of(&host, "kinds = ['gpu_free']");
     let pid = host.start_sleep(0, GIB);
     let list = host.path("told");
@@ -130,7 +130,7 @@ fn an_orphan_is_told_with_its_reason() {
 
 #[test]
 fn news_that_rest_are_not_told_until_they_are_told_again() {
-    let mut host = Host::new(["H100"; 2]);
+    let mut host = Host::idle(["H100"; 2]);
     let phone = Phone::of(&host, "");
     let [first, second] = [0, 1].map(|gpu| host.start_sleep(gpu, GIB));
     let recorder = phone.record(&host, &[]);

@@ -423,7 +423,10 @@ fn free_gpus_are_those_of_the_first_host_that_has_enough() {
         "{}",
         output.stderr
     );
-    pair.right.change(|world| world.gpus[0].processes.clear());
+    pair.right.change(|world| {
+        world.gpus[0].processes.clear();
+        world.gpus[0].utilization.gpu = Some(0);
+    });
     let output = run_subcommand(&pair, ["free"]);
     let line = "HOST=right CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\n";
     assert_eq!((output.code, output.text().as_str()), (0, line));

@@ -283,7 +283,7 @@ fn a_script_inside_of_a_job_can_wait_for_the_rest_of_it() {
 
 #[test]
 fn gpus_are_free_when_their_processes_have_left_and_no_gputop_free_has_them() {
-    let mut host = Host::new(["H100", "H100"]);
+    let mut host = Host::idle(["H100", "H100"]);
     let pid = host.start_sleep(1, GIB);
     let arguments = ["--free", "2", "--json", "--interval", "100ms"];
     let waiting = Waiting::start(&host, &arguments);

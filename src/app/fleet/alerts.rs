@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use crate::app::App;
     use crate::app::event::{Effect, Event};
-    use crate::base::units::Bytes;
+    use crate::base::units::{Bytes, Percent};
     use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;
     use crate::protocol::snapshot::ProbeReading;
@@ -531,7 +531,8 @@ mod tests {
     #[test]
     fn a_watched_gpu_raises_an_alert_when_it_is_free() {
         let mut app = app();
-        let host = host(2).with(101, "python train.py", 1, Bytes::from_gib(10));
+        let mut host = host(2).with(101, "python train.py", 1, Bytes::from_gib(10));
+        host.gpus[0].load.sm = Ok(Percent::new(0.0));
         see(&mut app, &host);
         key(&mut app, KeyCode::Tab);
         key(&mut app, KeyCode::Char('w'));

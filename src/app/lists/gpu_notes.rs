@@ -3,7 +3,7 @@
 
 use super::gpu_users::{self, growth_note};
 use crate::base::units::Elapsed;
-use crate::model::{HostModel, Severity, TroubleRank, Verdict};
+use crate::model::{self, HostModel, Severity, TroubleRank, Verdict};
 use crate::output::labels::growth::when_full;
 use crate::output::labels::short_amount;
 use crate::protocol::snapshot::{Gpu, Missing};
@@ -102,7 +102,7 @@ fn remarks(model: &HostModel, gpu: &Gpu) -> Vec<String> {
     if is_told && !is_limit {
         remarks.push(health.phrase.clone());
     }
-    if gpu_users::is_busy_without_process(gpu) {
+    if model::is_busy_without_process(gpu) {
         remarks.push("busy, no process seen".to_owned());
     }
     let growing = gpu_users::growing(model, gpu);

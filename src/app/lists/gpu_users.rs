@@ -147,15 +147,3 @@ pub(crate) fn growth_note(model: &HostModel, growing: &Growing) -> Cell {
         tone,
     }
 }
-
-/// Whether the GPU computes although the driver lists no process for it. `false` where the list of
-/// processes may be incomplete, and for a GPU whose instances have the processes.
-pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
-    /// A lower use may be that of a process that has just ended.
-    const BUSY: f32 = 10.0;
-    let is_listed = gpu.trouble.is_none()
-        && gpu.missing.processes.is_none()
-        && gpu.failures.is_empty()
-        && gpu.health.mig != Ok(true);
-    is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
-}

@@ -329,6 +329,14 @@ impl<'a> FreeGpuSearch<'a> {
                 let plural = if used.len() == 1 { "" } else { "es" };
                 return Some(format!("has {} process{plural} on it{amount}", used.len()));
             }
+            if let Some(sm) = gpu
+                .load
+                .sm
+                .ok()
+                .filter(|_| model::is_busy_without_process(gpu))
+            {
+                return Some(format!("is busy ({sm}), and no process is seen"));
+            }
             if let Some(unaccounted) = model
                 .unaccounted()
                 .iter()

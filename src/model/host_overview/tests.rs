@@ -48,17 +48,19 @@ fn idle_for(minutes: u64) -> HostModel {
 
 #[test]
 fn a_free_gpu_a_busy_one_and_one_that_is_nearly_full() {
-    let model = seen(host(3).with(7, "python train.py", 1, gib(40)).with(
-        8,
-        "python train.py",
-        2,
-        gib(73),
-    ));
+    let mut at =
+        host(3)
+            .with(7, "python train.py", 1, gib(40))
+            .with(8, "python train.py", 2, gib(73));
+    // A process that the driver does not list computes on it.
+    assert_eq!(states(&seen(at.clone())), [Busy, Busy, NearlyFull]);
+    at.gpus[0].load.sm = Ok(Percent::new(0.0));
+    let model = seen(at);
     assert_eq!(states(&model), [Free, Busy, NearlyFull]);
     let overview = model.overview().unwrap();
     assert_eq!(overview.users, [("alice".into(), 2)]);
     assert_eq!(overview.memory_used.map(|used| used.bytes), Ok(gib(113)));
-    assert_eq!(overview.sm, Some(Percent::new(50.0)));
+    assert_eq!(overview.sm, Some(Percent::new(33.3)));
     assert_eq!(overview.power, Some(900.0));
 }
 
@@ -141,6 +143,7 @@ fn a_gpu_that_mig_splits_is_one_gpu_with_the_users_of_its_instances() {
     for instance in [1, 2] {
         at.gpus[instance].facts.parent = Some(at.gpus[0].uuid.clone());
     }
+    at.gpus[3].load.sm = Ok(Percent::new(0.0));
     let model = seen(at);
     assert_eq!(states(&model), [Busy, Free]);
     assert_eq!(model.overview().unwrap().users, [("alice".into(), 1)]);

@@ -167,7 +167,8 @@ impl Snapshot {
         next
     }
 
-    /// Removes the processes with this PID, and the memory that they hold.
+    /// Removes the processes with this PID, and the memory that they hold. A GPU that they leave to
+    /// no other process does nothing.
     pub(crate) fn without(mut self, pid: u32) -> Self {
         self.processes.retain(|process| process.id.pid != pid);
         for gpu in &mut self.gpus {
@@ -176,6 +177,9 @@ impl Snapshot {
                 .drain(..)
                 .partition(|gpu_process| gpu_process.process.pid == pid);
             gpu.processes = rest;
+            if gpu.processes.is_empty() && !gone.is_empty() {
+                gpu.load.sm = Ok(Percent::new(0.0));
+            }
             let freed: Bytes = gone
                 .iter()
                 .filter_map(|gpu_process| gpu_process.memory.ok())

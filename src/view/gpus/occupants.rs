@@ -7,7 +7,7 @@ use crate::app::lists::gpu_list::GpuRow;
 use crate::app::lists::gpu_notes::{self, GpuNote};
 use crate::app::lists::gpu_users;
 use crate::base::units::Bytes;
-use crate::model::HostModel;
+use crate::model::{self, HostModel};
 use crate::output::labels::growth::rate;
 use crate::output::labels::short_amount;
 use crate::protocol::snapshot::Gpu;
@@ -142,7 +142,7 @@ fn growth_and_watch(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>)
 /// Says why no process is named, where nothing before says so.
 fn nobody(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, start: usize) {
     let GpuRow { model, gpu, .. } = row;
-    if unaccounted(model, gpu).is_some() || gpu_users::is_busy_without_process(gpu) {
+    if unaccounted(model, gpu).is_some() || model::is_busy_without_process(gpu) {
         return;
     }
     let is_unknown =

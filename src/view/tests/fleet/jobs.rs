@@ -61,7 +61,7 @@ pub(super) fn end(lab: &mut Lab, rank: u32) {
         .retain(|process| process.id.pid != 4000 + rank);
     let gpu = &mut host.gpus[rank as usize % 8];
     gpu.processes.clear();
-    gpu.load.memory_used = Ok(Bytes(0));
+    (gpu.load.memory_used, gpu.load.sm) = (Ok(Bytes(0)), Ok(Percent::new(0.0)));
 }
 
 /// Lets the temperature slow the GPU of a rank down.
