@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::process::{Command, Stdio};
 
 use fake_nvml::GpuProcess;
@@ -115,19 +116,16 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
 fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_others_are_counted() {
     let mut host = Host::new(["H100"; 2]);
     host.change(|world| {
-        for (place, gpu) in (0..).zip(&mut world.gpus) {
-            // The second GPU has 3,000 processes of 2 MiB, the first as many of 1 MiB.
-            let pids = 100_000 + place * 10_000..103_000 + place * 10_000;
-            gpu.processes = pids
-                .map(|pid| GpuProcess::fictional(pid, u64::from(place + 1) << 20))
-                .collect();
-        }
+        let processes =
+            |pids: Range<u32>, memory| pids.map(|pid| GpuProcess::fictional(pid, memory)).collect();
+        world.gpus[0].processes = processes(100_000..100_200, 1 << 20);
+        world.gpus[1].processes = processes(110_000..112_100, 2 << 20);
     });
     let output = host.run(["--once", "--timeout", "1m"]);
     assert!(
         output
             .text()
-            .contains("3952 more GPU processes are not listed, those with the least memory"),
+            .contains("252 more GPU processes are not listed, those with the least memory"),
         "{}",
         output.text()
     );
@@ -144,14 +142,14 @@ fn of_thousands_of_processes_those_with_the_most_memory_are_listed_and_the_other
             &health(0)["omitted_processes"],
             &health(1)["omitted_processes"]
         ),
-        (&value!(3000), &value!(952))
+        (&value!(200), &value!(52))
     );
     assert_eq!(
         health(1)["omitted_process_memory_bytes"],
-        value!(952_u64 << 21)
+        value!(52_u64 << 21)
     );
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "1s"]);
-    terminal.wait_for("3952 more GPU processes are not listed");
+    terminal.wait_for("252 more GPU processes are not listed");
     terminal.keys(DOWN);
     terminal.quit();
 }

@@ -226,13 +226,14 @@ fn a_forked_copy_of_the_parents_file_is_ignored() {
         "the report of the parent",
         has_steps(120),
     );
-    let reading = wait_for_reading(&agent, &mut received, child, "a reason", |probe| {
-        probe.missing.is_some()
-    });
-    assert_eq!(
-        (reading.report, reading.missing),
-        (None, Some(ProbeMissing::NotStarted))
+    let reading = wait_for_reading(
+        &agent,
+        &mut received,
+        child,
+        "the reason",
+        is_missing(ProbeMissing::NotStarted),
     );
+    assert_eq!(reading.report, None);
 }
 
 #[test]
