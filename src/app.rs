@@ -84,6 +84,8 @@ pub struct AppOptions {
     pub alert_scope: AlertScope,
     /// Whether the last line has the hints of `--demo`.
     pub has_demo_hints: bool,
+    /// The word of the last line for the key that quits.
+    pub quit_word: &'static str,
     /// The job of `--slurm`; `None` without one.
     pub slurm_job: Option<SlurmJob>,
 }
@@ -98,6 +100,7 @@ impl Default for AppOptions {
             warn_before: Duration::from_hours(1),
             alert_scope: AlertScope::default(),
             has_demo_hints: false,
+            quit_word: "quit",
             slurm_job: None,
         }
     }

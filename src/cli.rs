@@ -126,6 +126,10 @@ pub(crate) struct ScreenArgs {
     #[arg(long)]
     pub(crate) no_mouse: bool,
 
+    /// Run in the terminal that the cluster view has lent: the key that quits goes back to it
+    #[arg(long, hide = true)]
+    pub(crate) of_cluster: bool,
+
     /// Neither show the history of earlier sessions nor keep that of this one
     #[arg(long)]
     pub(crate) no_history: bool,

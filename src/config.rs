@@ -92,6 +92,11 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
             alert_scope: cli.screen.alert_scope(config.settings.mine == Some(true)),
             // A picture shows the screen as it is without them.
             has_demo_hints: cli.agent.demo && !cli.is_recording() && !cli.is_picture(),
+            quit_word: if cli.screen.of_cluster {
+                "cluster"
+            } else {
+                AppOptions::default().quit_word
+            },
             slurm_job: asked_job.as_ref().map(|asked| asked.job.clone()),
         },
         sources: with_past(
@@ -170,6 +175,7 @@ fn host_flags(cli: &Cli) -> Vec<String> {
         (cli.screen.no_mouse, "--no-mouse"),
         (cli.screen.no_history, "--no-history"),
         (cli.screen.mine, "--mine"),
+        (true, "--of-cluster"),
     ];
     let given = flags.into_iter().filter(|(is_given, _)| *is_given);
     given

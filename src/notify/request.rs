@@ -21,6 +21,7 @@ use ureq::{Agent, Body, Error, Proxy, ProxyProtocol};
 use super::body::body;
 use super::destination::{Destination, Service};
 use super::message::Message;
+use crate::base::http_proxy;
 
 /// The longest time of one request, from the search for the address to the end of the headers.
 const LONGEST_REQUEST: Duration = Duration::from_secs(10);
@@ -149,21 +150,7 @@ fn proxy_of(url: &str, excepted: &str) -> Option<Proxy> {
     if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
         return None;
     }
-    let mut builder = Proxy::builder(given.protocol())
-        .host(given.host())
-        .port(given.port());
-    if let Some(user) = given.username() {
-        builder = builder.username(user);
-    }
-    if let Some(password) = given.password() {
-        builder = builder.password(password);
-    }
-    for host in excepted.split(',').map(str::trim) {
-        if !host.is_empty() {
-            builder = builder.no_proxy(host);
-        }
-    }
-    builder.build().ok()
+    http_proxy::excepting(&given, excepted)
 }
 
 /// Finds the addresses of this computer only: plain HTTP must not leave it, whatever a name service

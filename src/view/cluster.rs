@@ -23,15 +23,15 @@ use crate::model::Severity;
 use crate::model::cluster::{ClusterTrouble, RoundKind, TroubleKnowledge};
 
 /// The keys in the last line, the most useful first.
-const FOOTER: [(&str, &str); 7] = [
+const FOOTER: [(&str, &str); 5] = [
     ("Enter", "open the host"),
     ("/", "filter"),
     ("s", "sort"),
     ("a", "all GPUs"),
     ("Tab", "troubles"),
-    ("?", "help"),
-    ("q", "quit"),
 ];
+/// The keys at its end, for which the others leave room.
+const HELP_AND_QUIT: [(&str, &str); 2] = [("?", "help"), ("q", "quit")];
 
 /// The least width of a first line whose clock has seconds.
 const WIDE: usize = 100;
@@ -409,14 +409,18 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
         pen.rest(words, theme.notable());
         return;
     }
-    for (key, words) in FOOTER {
-        let words = match (key, app.list) {
-            ("a", ClusterList::AllGpus) => "hosts",
-            _ => words,
-        };
-        if key.width() + words.width() + 1 > pen.room() {
-            return;
-        }
+    let width = |(key, words): &(&str, &str)| key.width() + 1 + words.width() + 2;
+    let kept: usize = HELP_AND_QUIT.iter().map(width).sum();
+    let room = pen.room().saturating_sub(kept);
+    let keys = FOOTER.map(|(key, words)| match (key, app.list) {
+        ("a", ClusterList::AllGpus) => (key, "hosts"),
+        _ => (key, words),
+    });
+    let fitting = keys.iter().scan(0, |end, key| {
+        *end += width(key);
+        (*end <= room).then_some(key)
+    });
+    for (key, words) in fitting.chain(&HELP_AND_QUIT) {
         pen.put(key, theme.accent())
             .skip(1)
             .put(words, theme.dim())

@@ -345,6 +345,7 @@ fn enter_opens_the_host_over_the_user_s_ssh_and_its_end_leads_back() {
     let calls = lab.calls("gpu-2");
     assert!(calls.contains(" -- gpu-2 "), "{calls}");
     assert_eq!(lab.calls("gpu-1"), "", "the cursor was on gpu-2");
+    terminal.wait_for("q cluster");
     terminal.keys("q");
     terminal.wait_for("back from gpu-2");
     terminal.wait_for("3 hosts  6 GPUs: 3 busy  3 free");

@@ -308,6 +308,7 @@ impl App {
             {
                 "now"
             }
+            (Intent::Quit, _) => self.options.quit_word,
             _ => word,
         };
         let context = self.modes.current().key_context();

@@ -20,6 +20,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Proxy, ProxyProtocol};
 use yaml_rust2::Yaml;
 
+use crate::base::http_proxy;
 use crate::base::text::Text;
 use crate::base::yaml::{entries, parse_document};
 use crate::source::small_file::read_small_file;
@@ -123,7 +124,7 @@ impl HttpConfig {
                 "http_headers" => config.headers = headers(value, files)?,
                 "proxy_url" => proxies.push(proxy(text_of(name, value)?)?),
                 "proxy_from_environment" if flag(name, value)? => {
-                    proxies.extend(Proxy::try_from_env().map(http_proxy).transpose()?);
+                    proxies.extend(Proxy::try_from_env().map(checked_proxy).transpose()?);
                 }
                 "no_proxy" => text_of(name, value)?.clone_into(&mut excepted),
                 "follow_redirects" => config.follows_redirects = flag(name, value)?,
@@ -145,7 +146,7 @@ impl HttpConfig {
         }
         config.proxy = proxies
             .pop()
-            .map(|proxy| without(&proxy, &excepted))
+            .map(|proxy| http_proxy::excepting(&proxy, &excepted).ok_or(NOT_A_PROXY))
             .transpose()?;
         config.texts = files.texts.take();
         Ok(config)
@@ -251,41 +252,19 @@ fn headers(yaml: &Yaml, files: &NamedFiles<'_>) -> Result<Vec<(HeaderName, Heade
     Ok(all)
 }
 
+const NOT_A_PROXY: &str = "proxy_url is not the URL of an HTTP proxy";
+
 fn proxy(url: &str) -> Result<Proxy, String> {
     Proxy::new(url)
-        .map_err(|_| "proxy_url is not the URL of an HTTP proxy".to_owned())
-        .and_then(http_proxy)
+        .map_err(|_| NOT_A_PROXY.to_owned())
+        .and_then(checked_proxy)
 }
 
-fn http_proxy(proxy: Proxy) -> Result<Proxy, String> {
+fn checked_proxy(proxy: Proxy) -> Result<Proxy, String> {
     match proxy.protocol() {
         ProxyProtocol::Http | ProxyProtocol::Https => Ok(proxy),
         _ => Err("the proxy must be an HTTP proxy".to_owned()),
     }
-}
-
-/// Returns the proxy, without which the excepted hosts are reached.
-fn without(given: &Proxy, excepted: &str) -> Result<Proxy, String> {
-    if excepted.is_empty() {
-        return Ok(given.clone());
-    }
-    let mut builder = Proxy::builder(given.protocol())
-        .host(given.host())
-        .port(given.port());
-    if let Some(user) = given.username() {
-        builder = builder.username(user);
-    }
-    if let Some(password) = given.password() {
-        builder = builder.password(password);
-    }
-    for host in excepted.split(',').map(str::trim) {
-        if !host.is_empty() {
-            builder = builder.no_proxy(host);
-        }
-    }
-    builder
-        .build()
-        .map_err(|_| "proxy_url is not the URL of an HTTP proxy".to_owned())
 }
 
 fn tls_config(roots: RootCerts, client: Option<ClientCert>, skips_verification: bool) -> TlsConfig {

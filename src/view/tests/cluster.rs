@@ -386,3 +386,17 @@ fn the_help_names_every_key() {
         "q, F10, Ctrl-C",
     ]);
 }
+
+#[test]
+fn with_a_filter_the_last_line_keeps_the_keys_that_help_and_quit() {
+    let mut screen = small_cluster((80, 24));
+    screen.press(&"/gpu-".chars().map(KeyCode::Char).collect::<Vec<_>>());
+    screen.press(&[KeyCode::Enter]);
+    let lines = screen.lines();
+    let footer = lines.last().unwrap();
+    assert!(
+        footer.starts_with(" filter: gpu-  Enter open the host")
+            && footer.ends_with("? help  q quit"),
+        "{footer}"
+    );
+}
