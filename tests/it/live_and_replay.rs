@@ -116,7 +116,7 @@ impl Recorded {
         let mut command = Host::new([]).gputop([]);
         for host in &self.hosts {
             let path = self.write(host.name, &host.lines.concat());
-            let script = format!("cat {}; read forever", path.display());
+            let script = format!("cat {}; while read command; do :; done", path.display());
             let source = shell_words::join(["sh", "-c", &script]);
             command.args(["--via", &format!("{}={source}", host.name)]);
         }

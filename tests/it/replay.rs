@@ -137,7 +137,7 @@ pub(crate) fn final_lists(terminal: &Terminal) -> Vec<String> {
 
 /// Returns the lists after the same lines came from an agent. They contain this word.
 fn live_lists(path: &Path, word: &str) -> Vec<String> {
-    let script = format!("cat {}; read forever", path.display());
+    let script = format!("cat {}; while read command; do :; done", path.display());
     let mut command = Host::new([]).gputop(["--via", &shell_words::join(["sh", "-c", &script])]);
     let live = Terminal::run(&mut command, 120, 24);
     // The GPU's last temperature is drawn before the process.
