@@ -56,7 +56,7 @@ pub(crate) use self::history::{
 };
 pub use self::host::HostModel;
 pub(crate) use self::host_overview::{
-    GpuOverview, GpuState, HostOverview, is_busy_without_process,
+    GpuOverview, GpuState, HostOverview, computes, is_busy_without_process,
 };
 pub(crate) use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub(crate) use self::idle_holds::{GpuTime, HeldGpus, IdleHold};

@@ -156,10 +156,10 @@ pub(super) fn is_partial(gpu: &Gpu, trouble: &Trouble) -> bool {
 /// Returns the verdict for the first of these conditions that applies:
 /// 1. the GPU does not answer: lost, hung, refused, in need of a reset;
 /// 2. an Xid error of the hardware within the last hour;
-/// 3. a failed row remap, or uncorrected ECC errors;
+/// 3. a failed row remap, uncorrected ECC errors, or a recovery action of the driver;
 /// 4. a hardware or thermal slowdown, or a temperature at the slowdown limit;
 /// 5. the GPU answers, but not to every call;
-/// 6. a repair that waits for a reset or reboot, or a recovery action of the driver;
+/// 6. a repair that waits for a reset or reboot;
 /// 7. an Xid error of a program within the last hour;
 /// 8. clocks limited by software: a power cap;
 /// 9. a failed reading or call;
@@ -193,6 +193,8 @@ fn judge_hardware(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
             let phrase = format!("ECC: {errors} uncorrected errors");
             HealthVerdict::new(Bad, format!("ECC {errors}"), phrase)
                 .with_trouble(TroubleRank::HardwareError)
+        } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
+            HealthVerdict::new(Bad, word, phrase).with_trouble(TroubleRank::HardwareError)
         } else if let Some(reason) = throttle_reasons(gpu).iter().find(is_hard) {
             throttled(Bad, *reason).with_trouble(TroubleRank::Slowdown)
         } else if is_hot {
@@ -206,7 +208,7 @@ fn judge_hardware(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
 
 /// Checks the conditions 5 to 8 of [`judge`].
 fn judge_repairs_and_limits(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
-    use Severity::{Bad, Notable};
+    use Severity::Notable;
     let health = &gpu.health;
     Some(if let Some(trouble) = &gpu.trouble {
         of_trouble(trouble, now)
@@ -215,8 +217,6 @@ fn judge_repairs_and_limits(gpu: &Gpu, now: Moment) -> Option<HealthVerdict> {
     } else if health.retired_pending == Ok(true) {
         let phrase = "page retirement pending: reboot when idle";
         HealthVerdict::new(Notable, "page retire", phrase)
-    } else if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
-        HealthVerdict::new(Bad, word, phrase).with_trouble(TroubleRank::HardwareError)
     } else if let Some(code) = recent_xids(gpu, now).next() {
         of_xid(Notable, code)
     } else if let Some(reason) = throttle_reasons(gpu).first() {

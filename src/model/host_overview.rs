@@ -12,7 +12,7 @@ use super::unaccounted;
 use super::user_hues::UserHue;
 use crate::base::text::Text;
 use crate::base::units::Percent;
-use crate::protocol::snapshot::{Gpu, GpuUuid, Reading, Snapshot, Use};
+use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Reading, Snapshot, Use};
 
 /// The share of its memory above which a GPU counts as nearly full.
 const NEARLY_FULL: f64 = 0.9;
@@ -202,8 +202,8 @@ impl HostModel {
     }
 
     /// Whether no process computes on a GPU, also none that the driver does not list, and no
-    /// unaccounted memory is left there. A GPU that does not answer is not free. A GPU without
-    /// memory of its own is judged by its processes.
+    /// unaccounted memory is left there. A GPU that does not answer, or of which little was read
+    /// yet, is not free. A GPU without memory of its own is judged by its processes.
     pub(crate) fn is_free(&self, gpu: &Gpu) -> bool {
         gpu.trouble.is_none()
             && gpu.missing.processes.is_none()
@@ -212,6 +212,7 @@ impl HostModel {
                 .processes
                 .iter()
                 .all(|process| process.usage == Use::Graphics)
+            && gpu.load.sm != Err(Missing::NotYet)
             && !is_busy_without_process(gpu)
             && self
                 .unaccounted()
@@ -249,7 +250,8 @@ impl HostModel {
         }
         let usable = whole.usable();
         let is_known = |gpu: &&Gpu| {
-            gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some() || !gpu.processes.is_empty()
+            let has_memory = gpu.load.memory_used.is_ok() || gpu.shared_memory.is_some();
+            has_memory && gpu.load.sm != Err(Missing::NotYet) || !gpu.processes.is_empty()
         };
         if self.age(gpu).is_some() || !usable.iter().all(is_known) {
             return GpuState::Unknown;
@@ -301,17 +303,23 @@ fn mean(values: impl Iterator<Item = f32>) -> Option<Percent> {
     (count > 0.0).then(|| Percent::new(sum / count))
 }
 
+/// Whether the GPU computes although the driver lists no process for it. `false` where the list of
+/// processes may be incomplete, beside graphics processes, whose use this may be, and for a GPU
+/// whose instances have the processes.
+pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
+    gpu.trouble.is_none()
+        && gpu.missing.processes.is_none()
+        && gpu.health.mig != Ok(true)
+        && gpu.processes.is_empty()
+        && computes(gpu)
+}
+
+/// Whether kernels run on the GPU for a part of the time that is worth a word. After the end of a
+/// process, or the start of the driver, the use stays high for a second.
+pub(crate) fn computes(gpu: &Gpu) -> bool {
+    const BUSY: f32 = 10.0;
+    gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
+}
+
 #[cfg(test)]
 mod tests;
-
-/// Whether the GPU computes although the driver lists no process for it. `false` where the list of
-/// processes may be incomplete, and for a GPU whose instances have the processes.
-pub(crate) fn is_busy_without_process(gpu: &Gpu) -> bool {
-    /// A lower use may be that of a process that has just ended.
-    const BUSY: f32 = 10.0;
-    let is_listed = gpu.trouble.is_none()
-        && gpu.missing.processes.is_none()
-        && gpu.failures.is_empty()
-        && gpu.health.mig != Ok(true);
-    is_listed && gpu.processes.is_empty() && gpu.load.sm.is_ok_and(|sm| sm.value() >= BUSY)
-}

@@ -411,7 +411,8 @@ fn draw_footer(buffer: &mut Buffer, theme: Theme, app: &ClusterApp) {
     }
     let width = |(key, words): &(&str, &str)| key.width() + 1 + words.width() + 2;
     let kept: usize = HELP_AND_QUIT.iter().map(width).sum();
-    let room = pen.room().saturating_sub(kept);
+    // No gap follows the last key.
+    let room = (pen.room() + 2).saturating_sub(kept);
     let keys = FOOTER.map(|(key, words)| match (key, app.list) {
         ("a", ClusterList::AllGpus) => (key, "hosts"),
         _ => (key, words),

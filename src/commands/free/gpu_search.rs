@@ -19,6 +19,10 @@ use crate::protocol::snapshot::{
 };
 use crate::source::Source;
 
+/// How long a GPU may seem to compute with no process on it: its use is that of about the last
+/// second.
+const SETTLING: Duration = Duration::from_secs(2);
+
 /// Which GPUs are wanted, and whether the search waits for them.
 #[derive(Debug, Clone)]
 pub(in crate::commands) struct WantedGpus {
@@ -151,6 +155,12 @@ impl<'a> FreeGpuSearch<'a> {
             }));
         }
         let is_possible = suitable >= wanted;
+        // The use of a process that has just ended, or of the start of the driver, passes.
+        let may_pass = |gpu: &Gpu| gpu.processes.is_empty() && model::computes(gpu);
+        let is_early = snapshot.at.since(began) < SETTLING;
+        if is_possible && is_early && taken.iter().any(|(gpu, _)| may_pass(gpu)) {
+            return None;
+        }
         // A GPU that was busy in the first snapshot is idle for the wanted time only after that
         // time.
         if is_possible
@@ -307,6 +317,11 @@ impl<'a> FreeGpuSearch<'a> {
                         "has {used} in use by processes that are not known: {reason}"
                     ));
                 }
+                (Some(reason), Ok(_)) if model::computes(gpu) => {
+                    return Some(format!(
+                        "is busy, by processes that are not known: {reason}"
+                    ));
+                }
                 (Some(_), Ok(_)) => {}
             }
             // Graphics processes do not count: a desktop stays on its GPU, and leaves room for
@@ -392,4 +407,50 @@ fn are_indexes_certain(snapshot: &Snapshot) -> bool {
 
 fn is_starting(gpu: &Gpu) -> bool {
     gpu.facts.name == Err(Missing::NotYet) && gpu.trouble.as_ref().is_none_or(Trouble::is_starting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::snapshot::example::host;
+
+    #[test]
+    fn a_gpu_whose_use_passes_is_taken_and_one_that_goes_on_computing_is_not() {
+        let wanted = WantedGpus {
+            count: NonZeroUsize::MIN,
+            memory: None,
+            idle: None,
+            id: Vec::new(),
+            waits: false,
+            by_uuid: false,
+            keeps_locks: false,
+        };
+        // What each second of use in percent leads to: GPUs, a refusal, or one more reading.
+        let search = |uses: &[f32]| -> Vec<String> {
+            let mut search = FreeGpuSearch {
+                wanted: &wanted,
+                inherited: None,
+                began: None,
+                idle_since: HashMap::new(),
+                has_warned: false,
+            };
+            let (mut model, mut at) = (HostModel::default(), host(1));
+            let results = uses.iter().map(|sm| {
+                at.gpus[0].load.sm = Ok(Percent::new(*sm));
+                model.replace(at.clone());
+                let result = match search.update(&model, &at) {
+                    None => "reads again".to_owned(),
+                    Some(Ok(found)) => found.gpus,
+                    Some(Err((_, reason))) => reason,
+                };
+                at = at.clone().later(1);
+                result
+            });
+            results.collect()
+        };
+        assert_eq!(search(&[100.0, 0.0]), ["reads again", "0"]);
+        let refusal = "no GPU is free: GPU 0 is busy (100%), and no process is seen";
+        let goes_on = search(&[100.0, 100.0, 100.0]);
+        assert_eq!(goes_on, ["reads again", "reads again", refusal]);
+    }
 }

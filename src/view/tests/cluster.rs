@@ -390,6 +390,13 @@ fn the_help_names_every_key() {
 #[test]
 fn with_a_filter_the_last_line_keeps_the_keys_that_help_and_quit() {
     let mut screen = small_cluster((80, 24));
+    let lines = screen.lines();
+    assert!(
+        lines
+            .last()
+            .unwrap()
+            .ends_with("Tab troubles  ? help  q quit")
+    );
     screen.press(&"/gpu-".chars().map(KeyCode::Char).collect::<Vec<_>>());
     screen.press(&[KeyCode::Enter]);
     let lines = screen.lines();
