@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::access::AccessFiles;
@@ -260,6 +260,8 @@ impl Server {
                 let silent = |connection: &OpenConnection| !connection.has_asked.load(Relaxed);
                 let place = connections.iter().position(silent).unwrap_or(0);
                 connections.remove(place).task.abort();
+                // An aborted task closes its connection when it is its turn.
+                yield_now().await;
             }
             let (readers, files) = (Arc::clone(&self.readers), Arc::clone(&self.files));
             let has_asked = Arc::new(AtomicBool::new(false));

@@ -425,7 +425,7 @@ mod tests {
             by_uuid: false,
             keeps_locks: false,
         };
-        // What each second of use in percent leads to: GPUs, a refusal, or one more reading.
+        // The result of each second of use in percent: GPUs, a refusal, or one more reading.
         let search = |uses: &[f32]| -> Vec<String> {
             let mut search = FreeGpuSearch {
                 wanted: &wanted,
