@@ -1,7 +1,5 @@
 //! The lines that a user adds to the launch table, as `[[launchers]]` in `config.toml`.
 
-use std::sync::mpsc::RecvTimeoutError;
-
 use toml::de::{DeTable, DeValue};
 
 use super::parse;
@@ -25,10 +23,14 @@ pub(crate) fn add() -> Result<Option<String>, String> {
     let file = path.clone();
     let text = match in_background(move || action::read(&file)).recv_timeout(PATIENCE) {
         // Most users have no such file.
-        Ok(Err(_)) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
-            return Ok(None);
-        }
+        Ok(Err(_)) => return Ok(None),
         Ok(Ok(text)) => text,
+        Err(_) => {
+            let path = path.display();
+            return Ok(Some(format!(
+                "ignoring the settings: {path} does not respond"
+            )));
+        }
     };
     match parse(&text, &path) {
         Ok(config) => {

@@ -14,8 +14,9 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::base::detach::detached_gputop;
 
-/// How long to wait for a home directory, which may be on a network that is down.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for a home directory, which may be on a network that is down. A process reads
+/// it, which may wait for a processor for a second on a busy host.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The exit code of the process when the file does not exist.
 pub(crate) const NOT_FOUND: u8 = 6;
