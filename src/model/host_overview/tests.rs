@@ -10,7 +10,7 @@ use crate::base::units::{Bytes, Percent};
 use crate::model::HeldIdle;
 use crate::protocol::snapshot::arbitrary::consecutive_snapshots;
 use crate::protocol::snapshot::example::host;
-use crate::protocol::snapshot::{Cause, Missing, Trouble, Xid};
+use crate::protocol::snapshot::{Cause, Missing, Throttle, Trouble, Xid};
 
 fn gib(gib: u64) -> Bytes {
     Bytes::from_gib(gib)
@@ -54,6 +54,8 @@ fn a_free_gpu_a_busy_one_and_one_that_is_nearly_full() {
             .with(8, "python train.py", 2, gib(73));
     // A process that the driver does not list computes on it.
     assert_eq!(states(&seen(at.clone())), [Busy, Busy, NearlyFull]);
+    at.gpus[0].load.sm = Err(Missing::NotYet);
+    assert_eq!(states(&seen(at.clone())), [Unknown, Busy, NearlyFull]);
     at.gpus[0].load.sm = Ok(Percent::new(0.0));
     let model = seen(at);
     assert_eq!(states(&model), [Free, Busy, NearlyFull]);
@@ -133,6 +135,15 @@ fn a_gpu_whose_pcie_traffic_is_not_known_is_never_held_idle() {
         model.held_idle(&model.latest().unwrap().gpus[0]),
         HeldIdle::Unknown
     );
+}
+
+#[test]
+fn a_repair_that_the_driver_asks_for_is_told_before_a_pending_remap_and_a_slowdown() {
+    let mut at = host(1);
+    let health = &mut at.gpus[0].health;
+    (health.recovery_action, health.remap_pending) = (Ok(4), Ok(true));
+    at.gpus[0].load.throttle = Ok(vec![Throttle::HardwareThermal]);
+    assert_eq!(states(&seen(at)), [Sick]);
 }
 
 #[test]
